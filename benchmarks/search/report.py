@@ -69,9 +69,14 @@ def _caveats(results: Results) -> Iterator[str]:
         "a search there finds each tool several times, all equally near."
     )
     yield (
-        "- A search among replicas is restricted to one server of each set, as the one within the servers of the "
-        "corpus is."
+        "- A search among replicas has a filter of one server of each set, as the one within the servers of the "
+        "corpus has; it also reads the names of equal tools."
     )
+    if any(size.index.parts.search.cpu_ms is None for size in results.sizes):
+        yield (
+            "- Where the processor time was not measured, revisions counted from 1, so the ledger compared all records "
+            "each second."
+        )
     yield (
         f"- {results.queries} queries of other corpora, cut to {results.plan.words} words, one after the other, "
         f"{results.plan.rounds} times; vectors of queries are remembered."
