@@ -220,8 +220,8 @@ def test_process_1_of_a_container_has_no_secret_reaps_orphans_and_passes_signals
     assert first_process.cmdline()[-2].endswith("init.py")
     assert first_process.children()[0].cmdline()[1] == "-c"
 
-    first_process.terminate()
     outside = first_process.parent()
+    first_process.terminate()
     assert outside is not None
     assert outside.wait(30) == 7
 
