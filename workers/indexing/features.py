@@ -64,10 +64,10 @@ def compute_features(
     deadline = time.monotonic() + wait_at_most_s
     pause_s = _FIRST_PAUSE_S
     while remaining:
-        unknown = remaining.keys() - deps.remembered.of(deps.embedder.model, remaining.keys())
-        with claim_digests(unknown, deps) as claimed:
+        remembered = deps.remembered.of(deps.embedder.model, remaining.keys())
+        with claim_digests(remaining.keys() - remembered.keys(), deps) as claimed:
             # after the claim: another run may have written some just before it
-            stored = _stored_features(remaining, deps)
+            stored = _stored_features(remaining, remembered, deps)
             ready = stored | _compute(_subset(remaining, claimed - stored.keys()), declared_name, deps)
             if ready:
                 yield ready
@@ -92,9 +92,10 @@ def claim_digests(digests: Collection[str], deps: FeatureDependencies) -> Genera
         yield frozenset(by_claim[claim] for claim in held)
 
 
-def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
-    remembered = deps.remembered.of(deps.embedder.model, definitions.keys())
-    unread = definitions.keys() - remembered
+def _stored_features(
+    definitions: Definitions, remembered: dict[str, ToolFeatures], deps: FeatureDependencies
+) -> dict[str, ToolFeatures]:
+    unread = definitions.keys() - remembered.keys()
     stored = remembered | (deps.index.features_by_digest(unread) if unread else {})
     return {digest: _recounted(features, definitions[digest], deps.counters) for digest, features in stored.items()}
 
