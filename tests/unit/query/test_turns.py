@@ -106,20 +106,8 @@ async def test_another_caller_gets_the_last_turn_at_once() -> None:
     assert answered == "7"
 
 
-async def test_a_caller_that_is_alone_uses_all_turns() -> None:
-    slow = Slow()
-    async with anyio.create_task_group() as callers:
-        for number in range(2 * MOST):
-            callers.start_soon(run_in_thread, "ann", slow.answer, number)
-            await anyio.lowlevel.checkpoint()
-        await begun(slow, MOST)
-        slow.go.set()
-
-    assert slow.most_at_once == MOST
-
-
 @pytest.mark.parametrize(("index_is_embedded", "most"), [(True, MOST), (False, MOST_ON_A_SERVER)])
-async def test_waiting_requests_get_the_turns_that_fit_the_index(*, index_is_embedded: bool, most: int) -> None:
+async def test_a_caller_that_is_alone_uses_all_turns_that_fit_the_index(*, index_is_embedded: bool, most: int) -> None:
     slow = Slow()
     async with anyio.create_task_group() as callers:
         for number in range(2 * MOST_ON_A_SERVER):
