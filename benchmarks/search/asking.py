@@ -38,8 +38,6 @@ class Asked:
     texts: Sequence[str]
     scopes: Sequence[Scope]
     """The narrow scope of each text."""
-    originals: Scope
-    """The servers of the corpus without those that repeat them."""
     rounds: int
 
     @property
@@ -48,8 +46,11 @@ class Asked:
         return [query_vectors(text, self.embedder) for text in self.texts]
 
 
-def measure_parts(asked: Asked) -> Parts:
-    """Return what each part of a search takes, one caller at a time."""
+def measure_parts(asked: Asked, originals: Scope) -> Parts:
+    """Return what each part of a search takes, one caller at a time.
+
+    `originals` has the servers of the corpus without those that repeat them.
+    """
     queries = asked.queries
     everything = scope_conditions(Scope())
 
@@ -74,7 +75,7 @@ def measure_parts(asked: Asked) -> Parts:
         tools=_timed(asked.index.get, chosen, asked.rounds),
         search=_searched(find, asked, [Scope()] * len(asked.texts)),
         filtered=_searched(find, asked, asked.scopes),
-        originals=_searched(find, asked, [asked.originals] * len(asked.texts)),
+        originals=_searched(find, asked, [originals] * len(asked.texts)),
     )
 
 

@@ -64,7 +64,7 @@ def measure_alone(
 
 def measure_size(subject: Subject, tools: int, servers: Sequence[PreparedServer]) -> Size:
     """Return all that is to be known of an index of so many tools."""
-    with _asked(subject, Scope()) as asked:
+    with _asked(subject) as asked:
         url, started, cpu_s = subject.qdrant_url, time.perf_counter(), server_cpu_s(subject.qdrant_url)
         filled = fill(asked.index, servers, tools, subject.plan.groups)
         filled_s = time.perf_counter() - started
@@ -85,9 +85,9 @@ def measure_size(subject: Subject, tools: int, servers: Sequence[PreparedServer]
 
 def _measured(subject: Subject, originals: Scope) -> Index:
     started, url = time.perf_counter(), subject.qdrant_url
-    with _asked(subject, originals) as asked:
+    with _asked(subject) as asked:
         opened_s = time.perf_counter() - started
-        parts = measure_parts(asked)
+        parts = measure_parts(asked, originals)
         process, directory = (server_process(url), storage_directory(url)) if url else (None, subject.directory)
         return Index(
             parts=parts,
@@ -103,7 +103,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 @contextmanager
-def _asked(subject: Subject, originals: Scope) -> Generator[Asked]:
+def _asked(subject: Subject) -> Generator[Asked]:
     engine = open_engine(subject.settings)
     with closing(IndexStore(engine)) as store:
         store.ensure_active_version(subject.index_version)
@@ -113,7 +113,6 @@ def _asked(subject: Subject, originals: Scope) -> Generator[Asked]:
             embedder=subject.embedder,
             texts=subject.texts,
             scopes=[_narrow(number, subject.plan) for number in range(len(subject.texts))],
-            originals=originals,
             rounds=subject.plan.rounds,
         )
 
