@@ -46,7 +46,7 @@ def trained(
     own = {name: jnp.asarray(values) for name, values in weights.items() if is_trained(name)}
     kept = {name: jnp.asarray(values) for name, values in weights.items() if not is_trained(name)}
     rates = optax.linear_onecycle_schedule(steps, peak, pct_start=WARM_UP, pct_final=1.0)
-    optimiser = optax.adamw(rates, weight_decay=WEIGHT_DECAY, mask=_is_matrix)
+    optimiser = optax.adamw(rates, weight_decay=WEIGHT_DECAY, mask=is_matrix)
     state, figures = optimiser.init(own), list[Step]()
 
     def update(own: Parameters, state: Any, batch: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
@@ -102,7 +102,7 @@ def mixed(runs: Sequence[Weights]) -> Weights:
     return {name: np.stack([own[name] for own in runs]).mean(axis=0) for name in runs[0]}
 
 
-def _is_matrix(own: Parameters) -> dict[str, bool]:
+def is_matrix(own: Parameters) -> dict[str, bool]:
     """Return which tensors decay: neither biases nor normalisations."""
     return {name: values.ndim > 1 for name, values in own.items()}
 

@@ -34,7 +34,7 @@ def unit_vectors(parameters: Parameters, rows: Rows, count: int) -> Any:
     for number in range(layers(parameters)):
         x = _layer(parameters, f"encoder.layer.{number}.", x, is_own)
     owners = jnp.where(rows.owners < 0, count, rows.owners).reshape(-1)
-    total = jax.ops.segment_sum(x.reshape(-1, x.shape[-1]), owners, count + 1)[:count]
+    total = jax.ops.segment_sum(x.reshape(-1, x.shape[-1]).astype(jnp.float32), owners, count + 1)[:count]
     return total / jnp.linalg.norm(total, axis=1, keepdims=True)
 
 
@@ -64,8 +64,8 @@ def _layer(parameters: Parameters, name: str, x: Any, is_own: Any) -> Any:
 
 def _context(parameters: Parameters, name: str, x: Any, is_own: Any) -> Any:
     query, key, value = (_heads(_linear(parameters, name + part, x)) for part in ("query", "key", "value"))
-    scores = query @ key.swapaxes(2, 3) / HEAD_SIZE**0.5
-    shares = jax.nn.softmax(jnp.where(is_own, scores, -1e9), axis=-1)
+    scores = (query @ key.swapaxes(2, 3)).astype(jnp.float32) / HEAD_SIZE**0.5
+    shares = jax.nn.softmax(jnp.where(is_own, scores, -1e9), axis=-1).astype(x.dtype)
     return (shares @ value).swapaxes(1, 2).reshape(x.shape)
 
 
@@ -78,6 +78,7 @@ def _linear(parameters: Parameters, name: str, x: Any) -> Any:
 
 
 def _normalised(parameters: Parameters, name: str, x: Any) -> Any:
-    centred = x - x.mean(axis=-1, keepdims=True)
+    wide = x.astype(jnp.float32)
+    centred = wide - wide.mean(axis=-1, keepdims=True)
     deviation = jnp.sqrt((centred**2).mean(axis=-1, keepdims=True) + EPSILON)
-    return centred / deviation * parameters[name + ".weight"] + parameters[name + ".bias"]
+    return (centred / deviation).astype(x.dtype) * parameters[name + ".weight"] + parameters[name + ".bias"]
