@@ -1,8 +1,9 @@
 """`python -m benchmarks.training DATA.npz RUN`: train, and write models and the log `run.json` to the directory RUN.
 
 With `--mix OTHER OTHER`, it trains nothing: the weights are the mean of those of other runs.
+With `--teacher OTHER`, layers of that run's network become a network that learns its vectors, which needs a GPU.
 It needs the packages of `requirements.lock` and `weights.lock` beside this file, in a separate environment.
-The same machine writes the same bytes.
+The same processor writes the same bytes; a GPU writes others in each run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from benchmarks.quantisation.network import Weights, read_weights, write_weights
 from benchmarks.training.data import Data, read_data, tokens_of
+from benchmarks.training.distillation import Schedule, distilled, pieces, shallower
 from benchmarks.training.export import exported
 from benchmarks.training.learning import averaged, base_vectors, mixed, trained
 from benchmarks.training.sampling import Sampler
@@ -38,11 +40,17 @@ def main() -> None:
     arguments = _arguments()
     run: Path = arguments.run
     run.mkdir(parents=True, exist_ok=True)
-    base, data = _published_weights(), read_data(arguments.data)
+    base = read_weights(arguments.start / TRAINED) if arguments.start else _published_weights()
+    data = read_data(arguments.data)
     log: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(arguments).items()}}
     log["data_sha256"] = _digest(data)
-    if arguments.mix:
+    if arguments.teacher:
+        base = shallower(base, arguments.layers)
+        result, log["steps"] = _distil(data, arguments)
+        write_weights(result, run / TRAINED)
+    elif arguments.mix:
         result = mixed([read_weights(other / TRAINED) for other in arguments.mix])
+        write_weights(result, run / TRAINED)
     else:
         result, log["steps"] = _train(base, data, arguments)
         write_weights(result, run / TRAINED)
@@ -62,6 +70,15 @@ def _train(base: Weights, data: Data, arguments: argparse.Namespace) -> tuple[We
     batches = chain.from_iterable(sampler.epoch() for _ in range(arguments.epochs))
     steps = arguments.epochs * (len(data.queries) // arguments.batch)
     result, figures = trained(base, data, batches, steps, arguments.rate)
+    return result, [asdict(step) for step in figures]
+
+
+def _distil(data: Data, arguments: argparse.Namespace) -> tuple[Weights, list[dict[str, Any]]]:
+    teacher = read_weights(arguments.teacher / TRAINED)
+    others = [text for part in (data.names, data.texts, data.pieces) for text in tokens_of(part)]
+    schedule = Schedule(arguments.steps, arguments.rate, arguments.seed)
+    start = shallower(teacher, arguments.layers)
+    result, figures = distilled(start, teacher, pieces(tokens_of(data.queries), others), schedule)
     return result, [asdict(step) for step in figures]
 
 
@@ -91,6 +108,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=6e-5, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mix", type=Path, nargs="+", help="directories of runs, in place of a training")
+    parser.add_argument("--start", type=Path, help="directory of a run, in place of the published weights")
+    parser.add_argument("--teacher", type=Path, help="directory of the run of a larger network")
+    parser.add_argument("--layers", type=int, nargs="+", default=[0, 2, 5], help="of the teacher, to start from")
+    parser.add_argument("--steps", type=int, default=8_000, help="of the distillation")
     parser.add_argument("--share", type=float, nargs="+", default=[1.0], help="of the trained weights")
     return parser.parse_args()
 

@@ -16,6 +16,7 @@ Integers = NDArray[np.int32]
 
 # Tokens of a row. Few texts are longer, and time grows with the longest one.
 QUERY_TOKENS, NAME_TOKENS, TEXT_TOKENS = 64, 20, 56
+PIECE_TOKENS = 122
 MISSING = -1
 
 
@@ -35,6 +36,8 @@ class Data:
     """The tools of each request, filled with MISSING, shape (requests, most)."""
     styles: NDArray[np.str_]
     """The style of each request, shape (requests,)."""
+    pieces: Integers
+    """Tokens of descriptions of tools and parameters, shape (pieces, PIECE_TOKENS); a long one is several pieces."""
 
 
 def write_data(data: Data, path: Path) -> None:

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.quantisation.network import CLS, FIRST_WORD, SEP, Weights
-from benchmarks.training.data import Integers
-from benchmarks.training.learning import Step, is_matrix, is_trained
+from benchmarks.training.learning import Step, is_matrix, is_trained, step
 from benchmarks.training.network import Parameters, jax, jnp, unit_vectors
 from benchmarks.training.packing import Rows
 
@@ -31,11 +30,16 @@ TOKENS_OF_A_STEP = 131_072
 WEIGHT_DECAY = 0.01
 WARM_UP = 0.05
 LARGEST_GRADIENT = 1.0
+LOGGED = 50
 # The share of texts that is a part of a piece and a part of another, and that of texts with foreign words.
 JOINED, FOREIGN = 0.4, 0.25
 MOST_FOREIGN = 0.3
 # The share of texts that are requests.
 REQUESTS = 0.25
+# Its learning rate is 1, since each step multiplies the changes by its own.
+OPTIMISER = optax.chain(
+    optax.clip_by_global_norm(LARGEST_GRADIENT), optax.adamw(1.0, weight_decay=WEIGHT_DECAY, mask=is_matrix)
+)
 
 
 class Pieces(NamedTuple):
@@ -80,27 +84,38 @@ def pieces(requests: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -
 
 
 def drawn(key: Any, own: Pieces, shape: tuple[int, int], words: int) -> Rows:
-    """Return a text in each row: a piece, a part of it, or parts of two, some with foreign words among theirs."""
-    count, places = shape
-    keys = jax.random.split(key, 9)
+    """Return a text in each row: a piece, or the end of a piece and a part of the texts behind another.
+
+    Some have foreign words among theirs. `words` is the number of words of the network.
+    """
+    of_parts, of_words = jax.random.split(key)
+    inner, lengths = _parts(of_parts, own, shape[0], shape[1] - 2)
+    return _enclosed(_with_foreign(of_words, inner, words), lengths, words)
+
+
+def _parts(key: Any, own: Pieces, count: int, places: int) -> tuple[Any, Any]:
+    """Return tokens, shape (count, places), and the length of each row."""
+    keys = jax.random.split(key, 5)
     first, second = _chosen(keys[0], own, count), _chosen(keys[1], own, count)
     is_joined = jax.random.uniform(keys[2], (count,)) < JOINED
-    offset = (jax.random.uniform(keys[3], (count,)) * own.lengths[first] * is_joined).astype(jnp.int32)
-    cut = own.lengths[first] - offset
-    wanted = jax.random.randint(keys[4], (count,), 2, places - 1)
-    length = jnp.minimum(jnp.where(is_joined, wanted, cut), places - 2)
-    place = jnp.arange(places - 2)[None, :]
-    at = jnp.where(
-        place < cut[:, None],
-        (own.starts[first] + offset)[:, None] + place,
-        own.starts[second][:, None] + place - cut[:, None],
-    )
-    inner = own.tokens[jnp.clip(at, 0, len(own.tokens) - 1)]
-    rates = jax.random.uniform(keys[5], (count, 1), maxval=MOST_FOREIGN)
-    rates = jnp.where(jax.random.uniform(keys[6], (count, 1)) < FOREIGN, rates, 0)
-    foreign = jax.random.randint(keys[7], inner.shape, min(FIRST_WORD, words // 2), words)
-    inner = jnp.where(jax.random.uniform(keys[8], inner.shape) < rates, foreign, inner)
-    return _enclosed(inner, length, words)
+    skipped = (jax.random.uniform(keys[3], (count,)) * own.lengths[first] * is_joined).astype(jnp.int32)
+    rest = own.lengths[first] - skipped
+    wanted = jax.random.randint(keys[4], (count,), 2, places + 1)
+    lengths = jnp.minimum(jnp.where(is_joined, wanted, rest), places)
+    place = jnp.arange(places)[None, :]
+    of_first = (own.starts[first] + skipped)[:, None] + place
+    of_second = (own.starts[second] - rest)[:, None] + place
+    at = jnp.where(place < rest[:, None], of_first, of_second)
+    return own.tokens[jnp.clip(at, 0, len(own.tokens) - 1)], lengths
+
+
+def _with_foreign(key: Any, inner: Any, words: int) -> Any:
+    """Return the rows with random words in place of up to MOST_FOREIGN of their own, in FOREIGN of them."""
+    keys = jax.random.split(key, 4)
+    rates = jax.random.uniform(keys[0], (len(inner), 1), maxval=MOST_FOREIGN)
+    rates = jnp.where(jax.random.uniform(keys[1], rates.shape) < FOREIGN, rates, 0)
+    foreign = jax.random.randint(keys[2], inner.shape, min(FIRST_WORD, words // 2), words)
+    return jnp.where(jax.random.uniform(keys[3], inner.shape) < rates, foreign, inner)
 
 
 def _chosen(key: Any, own: Pieces, count: int) -> Any:
@@ -126,34 +141,31 @@ def distilled(student: Weights, teacher: Weights, own: Pieces, schedule: Schedul
     """Return the student's weights after these steps, and the figures of every 50th; all layers learn."""
     learnt = {name: jnp.asarray(values) for name, values in student.items() if is_trained(name)}
     fixed = {name: jnp.asarray(values) for name, values in student.items() if not is_trained(name)}
-    model = {name: jnp.asarray(values) for name, values in teacher.items()}
+    constant = (fixed, {name: jnp.asarray(values) for name, values in teacher.items()}, own)
     rates = optax.linear_onecycle_schedule(schedule.steps, schedule.peak, pct_start=WARM_UP, pct_final=1.0)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(LARGEST_GRADIENT), optax.adamw(1.0, weight_decay=WEIGHT_DECAY, mask=is_matrix)
-    )
-    state, figures, started = optimiser.init(learnt), list[Step](), time.perf_counter()
-
-    @partial(jax.jit, static_argnames="shape", donate_argnums=(0, 1))
-    def update(
-        learnt: Parameters, state: Any, constant: Any, key: Any, rate: float, shape: tuple[int, int]
-    ) -> tuple[Any, Any, Any, Any]:
-        fixed, model, own = constant
-        rows = drawn(key, own, shape, len(fixed[WORDS]))
-        wanted = unit_vectors(_halved(model), rows, shape[0])
-        value, gradients = jax.value_and_grad(_distance)(learnt, fixed, rows, wanted)
-        changes, state = optimiser.update(gradients, state, learnt)
-        changes = {name: rate * change for name, change in changes.items()}
-        return optax.apply_updates(learnt, changes), state, value, optax.tree.norm(gradients)
-
     keys = jax.random.split(jax.random.key(schedule.seed), schedule.steps)
+    state, figures, started = OPTIMISER.init(learnt), list[Step](), time.perf_counter()
     for number in range(schedule.steps):
         places = TURNS[number % len(TURNS)]
         shape = (max(1, schedule.batch_tokens // places), places)
-        learnt, state, value, gradient = update(learnt, state, (fixed, model, own), keys[number], float(rates(number)), shape)
-        if number % 50 == 0 or number == schedule.steps - 1:
-            figures.append(Step(number, float(value), float(gradient), round(time.perf_counter() - started, 3)))
-            print(f"  step {number}: 1 - cosine {figures[-1].loss:.5f}, {figures[-1].seconds:.0f} s", flush=True)
+        learnt, state, value, gradient = _update(learnt, state, constant, keys[number], float(rates(number)), shape)
+        if number % LOGGED == 0 or number == schedule.steps - 1:
+            figures.append(step(number, float(value), float(gradient), started))
     return {**student, **{name: np.asarray(values) for name, values in learnt.items()}}, figures
+
+
+@partial(jax.jit, static_argnames="shape", donate_argnums=(0, 1))
+def _update(
+    learnt: Parameters, state: Any, constant: Any, key: Any, rate: float, shape: tuple[int, int]
+) -> tuple[Any, Any, Any, Any]:
+    """Return the layers after a step at this learning rate, the optimiser's state, the loss, and its gradient."""
+    fixed, teacher, own = constant
+    rows = drawn(key, own, shape, len(fixed[WORDS]))
+    wanted = unit_vectors(_halved(teacher), rows, shape[0])
+    value, gradients = jax.value_and_grad(_distance)(learnt, fixed, rows, wanted)
+    changes, state = OPTIMISER.update(gradients, state, learnt)
+    changes = {name: rate * change for name, change in changes.items()}
+    return optax.apply_updates(learnt, changes), state, value, optax.tree.norm(gradients)
 
 
 def _distance(learnt: Parameters, fixed: Parameters, rows: Rows, wanted: Any) -> Any:

@@ -58,7 +58,7 @@ def trained(
     for number, batch in zip(range(steps), batches, strict=False):
         started = time.perf_counter()
         own, state, value, gradient = compiled(own, state, arrays(data, batch))
-        figures.append(_step(number, float(value), float(gradient), started))
+        figures.append(step(number, float(value), float(gradient), started))
     return {**weights, **{name: np.asarray(values) for name, values in own.items()}}, figures
 
 
@@ -107,7 +107,8 @@ def is_matrix(own: Parameters) -> dict[str, bool]:
     return {name: values.ndim > 1 for name, values in own.items()}
 
 
-def _step(number: int, value: float, gradient: float, started: float) -> Step:
+def step(number: int, value: float, gradient: float, started: float) -> Step:
+    """Print and return the figures of a step that started at this `time.perf_counter()`."""
     found = Step(number, value, gradient, round(time.perf_counter() - started, 3))
     print(f"  step {number}: loss {value:.4f}, {found.seconds:.1f} s", flush=True)
     return found

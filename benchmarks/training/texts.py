@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from benchmarks.retrieval.data import read_servers
 from benchmarks.training.data import (
     MISSING,
     NAME_TOKENS,
+    PIECE_TOKENS,
     QUERY_TOKENS,
     TEXT_TOKENS,
     Data,
@@ -32,6 +33,8 @@ from shared.text.embedding import name_passage, text_passage
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
 CORPUS = DATA / "corpora" / "haystack.jsonl"
+# Of a description; few are longer.
+MOST_CHARACTERS = 4_000
 
 
 def read_requests(path: Path = REQUESTS) -> list[dict[str, Any]]:
@@ -52,7 +55,24 @@ def as_data(requests: Sequence[dict[str, Any]], corpus: Path) -> Data:
         servers=np.array([servers.setdefault(server.name, len(servers)) for server, _ in tools], dtype=np.int32),
         relevant=filled(relevant, max(map(len, relevant)), MISSING),
         styles=np.array([request["style"] for request in requests]),
+        pieces=_pieces(descriptions(corpus)),
     )
+
+
+def descriptions(corpus: Path) -> list[str]:
+    """Return the descriptions of the tools of this file and of their parameters, sorted, each once."""
+    tools = map(json.loads, corpus.read_text(encoding="utf-8").splitlines())
+    return sorted({text[:MOST_CHARACTERS] for tool in tools for text in _described(tool) if text})
+
+
+def _described(value: Any) -> Iterator[str]:
+    """Yield each description of a definition, however deep it is."""
+    if isinstance(value, dict):
+        own = value.get("description")
+        yield from [own] if isinstance(own, str) else []
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _described(part)
 
 
 def main() -> None:
@@ -67,10 +87,25 @@ def main() -> None:
 
 
 def _tokens(texts: Sequence[str], length: int) -> Integers:
+    return rows(_encoded(texts), length)
+
+
+def _pieces(texts: Sequence[str]) -> Integers:
+    """Return the tokens of these texts, a long one in several rows."""
+    most = PIECE_TOKENS - 2
+    cut = [
+        [first, *inner[start : start + most], last]
+        for first, *inner, last in _encoded(texts)
+        for start in range(0, len(inner), most)
+    ]
+    return rows(cut, PIECE_TOKENS)
+
+
+def _encoded(texts: Sequence[str]) -> list[list[int]]:
     tokenizer = Tokenizer.from_file(str(bundled_model() / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return rows([found.ids for found in tokenizer.encode_batch(list(texts))], length)
+    return [found.ids for found in tokenizer.encode_batch(list(texts))]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.quantisation.network import Weights, read_weights
-from benchmarks.training.data import MISSING, NAME_TOKENS, QUERY_TOKENS, TEXT_TOKENS, Data, filled, rows
+from benchmarks.training.data import MISSING, NAME_TOKENS, PIECE_TOKENS, QUERY_TOKENS, TEXT_TOKENS, Data, filled, rows
 from tests.support.tiny_weights import WORDS, write_tiny_weights
 
 SERVERS, TOOLS = 8, 48
@@ -34,4 +34,5 @@ def tiny_data() -> Data:
         servers=(np.arange(TOOLS) % SERVERS).astype(np.int32),
         relevant=filled([[int(tool)] for tool in wanted], 2, MISSING),
         styles=np.array(["task", "hard"] * TOOLS),
+        pieces=rows(rng.integers(FIRST, LAST, (TOOLS, 24)).tolist(), PIECE_TOKENS),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from shared.text.bundled import bundled_model
 from tests.support.tiny_training import tiny_data, tiny_weights
 
 BATCH = 16
-CHOICES = ("model-v1", "model")
+CHOICES = ("model-v1", "model-v2", "model")
 
 
 def unit(count: int, seed: int) -> Any:
@@ -335,6 +336,79 @@ def test_an_exported_model_returns_the_vectors_of_the_trained_weights(
     assert np.abs(found - network.vectors(learnt[1], texts)).max() < 1e-5
     assert figures["cosine_to_float32"]["lowest"] > 0.99
     assert figures["largest_difference_by_batch"] < 1e-5
+
+
+# Distillation
+
+
+def test_a_shallower_network_has_the_chosen_layers_in_their_order(tmp_path: Path) -> None:
+    weights = tiny_weights(tmp_path)
+
+    found = distillation().shallower(weights, [1])
+
+    layer = {name.replace(".1.", ".0."): own for name, own in weights.items() if name.startswith("encoder.layer.1.")}
+    kept = {name: own for name, own in weights.items() if not name.startswith("encoder.layer.")}
+    assert found.keys() == (layer | kept).keys()
+    assert all(found[name] is own for name, own in (layer | kept).items())
+
+
+PIECES = [[101, *range(start, start + length), 102] for start, length in ((200, 1), (300, 7), (400, 30))]
+
+
+@pytest.mark.parametrize("joined", [0.0, 1.0])
+def test_a_drawn_text_is_a_piece_or_the_end_of_a_piece_before_others(
+    joined: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = [token for piece in PIECES for token in piece[1:-1]]
+    ends = {stream.index(piece[-2]) for piece in PIECES}
+
+    texts = _drawn_texts(monkeypatch, JOINED=joined, FOREIGN=0.0)
+
+    assert {text[0] for text in texts} == {101}
+    assert {text[-1] for text in texts} == {102}
+    if not joined:
+        assert {tuple(text) for text in texts} == {
+            (*piece[:15], 102) if len(piece) > 16 else (*piece,) for piece in PIECES
+        }
+        return
+    assert {len(text) for text in texts} == set(range(4, 17))
+    for before, after in (pair for text in texts for pair in pairwise(map(stream.index, text[1:-1]))):
+        assert after == before + 1 or before in ends
+
+
+def test_foreign_words_replace_less_than_a_third_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = _drawn_texts(monkeypatch, JOINED=0.0, FOREIGN=1.0)
+
+    own = {token for piece in PIECES for token in piece}
+    foreign = [token not in own for text in texts for token in text[1:-1]]
+    assert 0.05 < np.mean(foreign) < 0.3
+
+
+def test_a_shallower_network_learns_the_vectors_of_its_teacher(tmp_path: Path) -> None:
+    teacher, data = tiny_weights(tmp_path), tiny_data()
+    student = distillation().shallower(teacher, [1])
+    own = distillation().pieces(tokens_of(data.queries), tokens_of(data.pieces))
+
+    found, figures = distillation().distilled(student, teacher, own, distillation().Schedule(100, 1e-2, 0, 512))
+
+    assert 0 < figures[-1].loss < 0.5 * figures[0].loss
+    assert {name for name in student if found[name] is student[name]} == {
+        name for name in student if not name.startswith("encoder.layer.")
+    }
+
+
+def _drawn_texts(monkeypatch: pytest.MonkeyPatch, **shares: float) -> list[list[int]]:
+    """Return 300 texts in rows of 16 places, with these shares."""
+    module = distillation()
+    for name, share in shares.items():
+        monkeypatch.setattr(module, name, share)
+    rows = module.drawn(module.jax.random.key(0), module.pieces(PIECES[:1], PIECES[1:]), (300, 16), 30_000)
+    return [row[owners >= 0].tolist() for row, owners in zip(map(np.asarray, rows.tokens), rows.owners, strict=True)]
+
+
+def distillation() -> Any:
+    """Return the module of the distillation, which needs the packages of the training environment."""
+    return pytest.importorskip("benchmarks.training.distillation", reason="needs JAX", exc_type=ImportError)
 
 
 def learning() -> Any:
