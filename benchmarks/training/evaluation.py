@@ -3,6 +3,7 @@
 It runs in the project's environment. OUT gets `scores.json` and a run of each set, which `evaluate.py` compares with
 those of another model. Without MODEL, as `-`, the bundled model is measured.
 With `--leaner`, all definitions have the shorter form that `toolscale lint --leaner` prints.
+With `--passages OTHER`, MODEL embeds the requests only, and OTHER the tools.
 """
 
 from __future__ import annotations
@@ -40,21 +41,22 @@ GUARDS = ("mcpproxy_golden", "mcpzero_task_dev", "mcpzero_agent_dev")
 
 
 class TrainedModel:
-    """An embedder with the tokenizer and the graph of a directory. Safe to call from several threads."""
+    """An embedder with the tokenizers and the graphs of two directories. Safe to call from several threads."""
 
     model = "toolscale/trained"
     dimension = DIMENSION
 
-    def __init__(self, directory: Path) -> None:
-        self._model = BundledModel(directory)
+    def __init__(self, queries: Path, passages: Path) -> None:
+        self._queries = BundledModel(queries)
+        self._passages = self._queries if passages == queries else BundledModel(passages)
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), dimension), float32, unit rows."""
-        return self._model.passages(texts)
+        return self._passages.passages(texts)
 
     def query(self, text: str) -> NDArray[np.float32]:
         """Return shape (dimension,), float32, unit length."""
-        return self._model.query(text)
+        return self._queries.query(text)
 
 
 def shortened(server: CorpusServer) -> CorpusServer:
@@ -64,7 +66,7 @@ def shortened(server: CorpusServer) -> CorpusServer:
 
 
 def measure(
-    sets: Sequence[QuerySet], model: Path, out: Path, data: Path, *, with_leaner: bool = False
+    sets: Sequence[QuerySet], model: TrainedModel, out: Path, data: Path, *, with_leaner: bool = False
 ) -> dict[str, Score]:
     """Return the score of each set, and write its run to the directory `out`."""
     evaluation, scores = Evaluation(data), dict[str, Score]()
@@ -72,7 +74,7 @@ def measure(
         own = list(together)
         servers = read_servers(own[0].corpus_files(data))
         servers = list(map(shortened, servers)) if with_leaner else servers
-        with ingested(servers, TrainedModel(model)) as system:
+        with ingested(servers, model) as system:
             for query_set in own:
                 queries = read_queries(query_set.query_file(data))
                 run = anyio.run(partial(ask, system, queries, K, in_steps=query_set.in_steps))
@@ -101,6 +103,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--sets", nargs="+", default=[*CHOOSING, *GUARDS], choices=[each.name for each in (*SETS, OWN)])
+    parser.add_argument("--passages", type=Path, metavar="OTHER", help="the model of the tools")
     parser.add_argument("--leaner", action="store_true", help="measure the shorter form of all definitions")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
     arguments = parser.parse_args()
@@ -108,7 +111,8 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     sets = [query_set for query_set in (*SETS, OWN) if query_set.name in arguments.sets]
     directory = bundled_model() if str(arguments.model) == "-" else arguments.model
-    scores = measure(sets, directory, arguments.out, arguments.data, with_leaner=arguments.leaner)
+    model = TrainedModel(directory, arguments.passages or directory)
+    scores = measure(sets, model, arguments.out, arguments.data, with_leaner=arguments.leaner)
     kept = {"mean": mean(scores), "sets": {name: score.model_dump() for name, score in scores.items()}}
     (arguments.out / SCORES).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 

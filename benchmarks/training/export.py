@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,39 +47,6 @@ def write_float32(weights: Weights, path: Path) -> None:
     # Factors that smooth the channels cancel without rounding to 8 bits, so a few texts are enough.
     few = ranges(weights, random_texts(len(weights[WORDS]), len(positions(weights)))[:8])
     onnx.save(FloatGraph(weights, few).model(), str(path))
-
-
-def joined(queries: Path, passages: Path, path: Path) -> None:
-    """Write a model of two, whose words are equal: if the input `is_query` is true, the layers of the first run."""
-    model = onnx.load(str(queries))
-    words, then = _divided(model.graph)
-    _, otherwise = _divided(onnx.load(str(passages)).graph)
-    branches = {"then_branch": _branch(then, model.graph), "else_branch": _branch(otherwise, onnx.load(str(passages)).graph)}
-    choice = onnx.helper.make_node("If", ["is_query"], ["vectors"], name="layers", **branches)
-    is_query = onnx.helper.make_tensor_value_info("is_query", onnx.TensorProto.BOOL, [])
-    del model.graph.node[len(words):]
-    model.graph.node.append(choice)
-    used = {name for node in words for name in node.input}
-    kept = [each for each in model.graph.initializer if each.name in used]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    model.graph.input.append(is_query)
-    model.graph.output[0].name = "vectors"
-    onnx.save(model, str(path))
-
-
-def _divided(graph: Any) -> tuple[list[Any], list[Any]]:
-    """Return the nodes that read the words, up to the first normalisation, and those of the layers."""
-    nodes = list(graph.node)
-    end = 1 + next(place for place, node in enumerate(nodes) if node.op_type == "LayerNormalization")
-    return nodes[:end], nodes[end:]
-
-
-def _branch(nodes: Sequence[Any], graph: Any) -> Any:
-    """Return these nodes with their constants as a graph of its own."""
-    used = {name for node in nodes for name in node.input}
-    constants = [each for each in graph.initializer if each.name in used]
-    return onnx.helper.make_graph(nodes, "layers", [], list(graph.output), constants)
 
 
 def vectors(model: Path, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:

@@ -40,23 +40,26 @@ class Change(Frozen):
 
 
 class Results(Frozen):
-    """The scores of all candidates; the first one is the model before.
+    """The scores of all candidates; the first one is the model before, and stays if it is the chosen one.
 
+    `changes` are between the model before and `compared`, or the chosen one.
     `later` has those of runs that were measured after the choice, such as the chosen one, made again.
     """
 
     chosen: str
+    compared: str = ""
     candidates: dict[str, dict[str, Score]]
     changes: list[Change]
     later: dict[str, dict[str, Score]] = Field(default_factory=dict[str, dict[str, Score]])
 
 
-def measured(chosen: str, directories: Mapping[str, Path], data: Path) -> Results:
+def measured(chosen: str, compared: str, directories: Mapping[str, Path], data: Path) -> Results:
     """Return the scores that lie in these directories."""
-    before, after = next(iter(directories.values())), directories[chosen]
+    before, after = next(iter(directories.values())), directories[compared or chosen]
     evaluation = Evaluation(data)
     return Results(
         chosen=chosen,
+        compared=compared,
         candidates={name: read_scores(directory) for name, directory in directories.items()},
         changes=[_change(name, cut, before, after, evaluation) for name in (*CHOOSING, *GUARDS) for cut in CUTS],
     )
@@ -108,7 +111,7 @@ def _lines(results: Results) -> Iterator[str]:
         yield "Measured on a processor without VNNI, with the product of a later day."
         yield ""
         yield from table(("model", "mean", *CHOOSING, *GUARDS), [_row(*each) for each in results.later.items()])
-    yield from ("", f"## {results.chosen} beside {next(iter(results.candidates))}", "")
+    yield from ("", f"## {results.compared or results.chosen} beside {next(iter(results.candidates))}", "")
     yield "The difference in points has the 95 % interval of a paired bootstrap."
     yield ""
     columns = ("set", "queries", "recall at", "before", "after", "difference")
@@ -127,15 +130,20 @@ def _change_row(change: Change) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Store `model.json`, and render `model.md` from it."""
+    """Store the scores as JSON, and render them."""
     parser = command("training.report", has_quick=False)
     parser.add_argument("chosen", nargs="?")
     parser.add_argument("directories", nargs="*", metavar="NAME=DIR")
+    parser.add_argument("--compared", default="", help="the candidate beside the model before, if not the chosen one")
+    parser.add_argument("--name", default="model", help="of the kept files")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
     arguments = parser.parse_args()
     pairs = (each.partition("=") for each in arguments.directories)
     directories = {name: Path(directory) for name, _, directory in pairs}
-    run_benchmark("model", arguments, lambda: measured(arguments.chosen, directories, arguments.data), Results, render)
+    chosen, compared = arguments.chosen, arguments.compared
+    run_benchmark(
+        arguments.name, arguments, lambda: measured(chosen, compared, directories, arguments.data), Results, render
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Run the bundled model: a tokenizer and an ONNX graph that returns unit vectors.
 
-A query passes six layers and a passage three, which learnt the vectors of the six.
 The graph scales its activations by constants, so a vector depends on its own text alone. It has no attention mask:
 texts share a batch only if they have the same number of tokens.
 """
@@ -49,22 +48,21 @@ class BundledModel:
         tokens = [_cut(self._tokens(text)) for text in texts]
         rows = np.empty((len(texts), DIMENSION), dtype=np.float32)
         for batch in batches([len(ids) for ids in tokens]):
-            rows[batch] = self._run([tokens[position] for position in batch], is_query=False)
+            rows[batch] = self._run([tokens[position] for position in batch])
         return rows
 
     def query(self, text: str) -> NDArray[np.float32]:
         """Return shape (DIMENSION,), float32, unit length; a text is cut after MAX_TOKENS."""
-        vector: NDArray[np.float32] = self._run([self._tokens(text)], is_query=True)[0]
+        vector: NDArray[np.float32] = self._run([self._tokens(text)])[0]
         return vector
 
     def _tokens(self, text: str) -> list[int]:
         return self._tokenizer.encode(text).ids
 
-    def _run(self, tokens: list[list[int]], *, is_query: bool) -> NDArray[np.float32]:
+    def _run(self, tokens: list[list[int]]) -> NDArray[np.float32]:
         import numpy as np  # noqa: PLC0415
 
-        inputs = {"input_ids": np.array(tokens, dtype=np.int64), "is_query": np.array(is_query)}
-        rows: NDArray[np.float32] = self._session.run(None, inputs)[0]
+        rows: NDArray[np.float32] = self._session.run(None, {"input_ids": np.array(tokens, dtype=np.int64)})[0]
         return rows
 
 

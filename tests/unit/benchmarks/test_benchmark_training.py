@@ -29,7 +29,7 @@ from shared.text.bundled import bundled_model
 from tests.support.tiny_training import tiny_data, tiny_weights
 
 BATCH = 16
-CHOICES = ("model-v1", "model-v2", "model")
+CHOICES = ("model-v1", "model")
 
 
 def unit(count: int, seed: int) -> Any:
@@ -222,7 +222,7 @@ def test_the_mean_of_a_choice_is_over_its_sets_alone() -> None:
 
 
 def test_a_trained_model_is_read_from_its_directory() -> None:
-    model = TrainedModel(bundled_model())
+    model = TrainedModel(bundled_model(), bundled_model())
 
     assert model.query("rain tomorrow") @ model.passages(["rain tomorrow"])[0] == pytest.approx(1.0)
 
@@ -241,7 +241,7 @@ def test_a_change_is_the_mean_of_paired_differences_with_its_interval() -> None:
     assert changed("own_dev", 5, after, after).interval == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", [*CHOICES, "model-depths"])
 def test_the_kept_report_of_a_choice_is_the_one_that_its_numbers_give(name: str) -> None:
     results = Results.model_validate_json((RESULTS / f"{name}.json").read_bytes())
 
