@@ -9,7 +9,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -67,12 +67,16 @@ def descriptions(corpus: Path) -> list[str]:
 
 def _described(value: Any) -> Iterator[str]:
     """Yield each description of a definition, however deep it is."""
+    parts: list[Any] = []
     if isinstance(value, dict):
-        own = value.get("description")
-        yield from [own] if isinstance(own, str) else []
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _described(part)
+        by_key = cast("dict[str, Any]", value)
+        parts = list(by_key.values())
+        if isinstance(own := by_key.get("description"), str):
+            yield own
+    elif isinstance(value, list):
+        parts = cast("list[Any]", value)
+    for part in parts:
+        yield from _described(part)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from benchmarks.training.evaluation import CHOOSING, GUARDS, OWN, TrainedModel, 
 from benchmarks.training.packing import PLACES, ROWS, packed
 from benchmarks.training.report import Results, changed, render
 from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
-from benchmarks.training.texts import as_data, read_requests
+from benchmarks.training.texts import as_data, descriptions, read_requests
 from shared.catalog import Listing
 from shared.text.bundled import bundled_model
 from tests.support.tiny_training import tiny_data, tiny_weights
@@ -81,6 +81,15 @@ def test_requests_and_tools_become_the_tokens_of_the_product(tmp_path: Path) -> 
     tokenizer.no_padding()
     assert tokens_of(found.names)[1] == tokenizer.encode("weather: get Forecast").ids
     assert tokens_of(found.texts)[1] == tokenizer.encode("get Forecast: Tomorrow.").ids
+
+
+def test_descriptions_of_tools_and_parameters_are_read_once_at_any_depth(tmp_path: Path) -> None:
+    inner = {"type": "object", "properties": {"day": {"description": "A day."}}}
+    schema = {"type": "object", "properties": {"days": {"items": [inner, inner], "description": "Tomorrow."}}}
+    tool = {"server": "weather", "name": "getForecast", "description": "Tomorrow.", "inputSchema": schema}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(tool) + "\n")
+
+    assert descriptions(tmp_path / "corpus.jsonl") == ["A day.", "Tomorrow."]
 
 
 def test_a_request_for_a_tool_outside_the_corpus_is_an_error(tmp_path: Path) -> None:
