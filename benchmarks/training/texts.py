@@ -67,14 +67,14 @@ def descriptions(corpus: Path) -> list[str]:
 
 def _described(value: Any) -> Iterator[str]:
     """Yield each description of a definition, however deep it is."""
-    parts: list[Any] = []
+    parts: Sequence[Any] = ()
     if isinstance(value, dict):
         by_key = cast("dict[str, Any]", value)
         parts = list(by_key.values())
         if isinstance(own := by_key.get("description"), str):
             yield own
     elif isinstance(value, list):
-        parts = cast("list[Any]", value)
+        parts = cast("Sequence[Any]", value)
     for part in parts:
         yield from _described(part)
 
