@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.quantisation.graph import write_model
-from benchmarks.quantisation.network import positions, random_texts, ranges, read_weights
+from benchmarks.quantisation.network import WORDS, positions, random_texts, ranges, read_weights
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     arguments = parser.parse_args()
     weights = read_weights(arguments.weights)
-    texts = random_texts(len(weights["embeddings.word_embeddings.weight"]), len(positions(weights)))
+    texts = random_texts(len(weights[WORDS]), len(positions(weights)))
     write_model(weights, ranges(weights, texts), arguments.model)
 
 

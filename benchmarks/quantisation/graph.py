@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.quantisation.network import (
     EPSILON,
     HEAD_SIZE,
+    WORDS,
     Array,
     Range,
     Ranges,
@@ -58,7 +59,7 @@ class Graph:
 
     @property
     def _channels(self) -> int:
-        return int(self._weights["embeddings.word_embeddings.weight"].shape[1])
+        return int(self._weights[WORDS].shape[1])
 
     def _embedded(self) -> str:
         word = self._words()
@@ -69,7 +70,7 @@ class Graph:
 
     def _words(self) -> str:
         """Return the vectors of the words, shape (batch, tokens, channels)."""
-        words, scales = quantised(self._weights["embeddings.word_embeddings.weight"], axis=1)
+        words, scales = quantised(self._weights[WORDS], axis=1)
         rows = self._node("Gather", [self._constant("words", words), "input_ids"])
         row_scales = self._node("Gather", [self._constant("word_scales", scales), "input_ids"])
         return self._node("Mul", [self._node("Cast", [rows], to=onnx.TensorProto.FLOAT), row_scales])

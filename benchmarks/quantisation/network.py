@@ -19,6 +19,7 @@ Weights = Mapping[str, Array]
 
 HEAD_SIZE = 32
 EPSILON = 1e-12
+WORDS = "embeddings.word_embeddings.weight"
 INPUTS = ("attention", "context", "hidden", "output")
 CLS, SEP, FIRST_WORD = 101, 102, 999
 
@@ -108,7 +109,7 @@ def ranges(weights: Weights, texts: Iterable[list[int]]) -> Ranges:
 
 def activations(weights: Weights, tokens: list[int]) -> dict[tuple[int, str], Array]:
     """Return the inputs of the products, shape (tokens, channels); the key (layers, "last") has the last values."""
-    word = weights["embeddings.word_embeddings.weight"][tokens]
+    word = weights[WORDS][tokens]
     x = _normalised(word + positions(weights)[: len(tokens)], "embeddings.LayerNorm", weights)
     found: dict[tuple[int, str], Array] = {}
     for number in range(layers(weights)):

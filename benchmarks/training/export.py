@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quantisation.graph import Graph, onnx, write_model
-from benchmarks.quantisation.network import Array, Range, Weights, positions, random_texts, ranges
+from benchmarks.quantisation.network import WORDS, Array, Range, Weights, positions, random_texts, ranges
 
-WORDS = "embeddings.word_embeddings.weight"
 MAX_BYTES = 30_000_000
 
 
