@@ -3,7 +3,7 @@
 With `--mix OTHER OTHER`, it trains nothing: the weights are the mean of those of other runs.
 With `--teacher OTHER`, layers of that run's network become a network that learns its vectors, which needs a GPU.
 It needs the packages of `requirements.lock` and `weights.lock` beside this file, in a separate environment.
-The same processor writes the same bytes; a GPU writes others in each run.
+The same processor writes the same bytes; runs on a GPU were not compared.
 """
 
 from __future__ import annotations
@@ -45,15 +45,14 @@ def main() -> None:
     log: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(arguments).items()}}
     log["data_sha256"] = _digest(data)
     if arguments.teacher:
-        base = shallower(base, arguments.layers)
-        result, log["steps"] = _distil(data, arguments)
-        write_weights(result, run / TRAINED)
+        teacher = read_weights(arguments.teacher / TRAINED)
+        base = shallower(teacher, arguments.layers)
+        result, log["steps"] = _distil(base, teacher, data, arguments)
     elif arguments.mix:
         result = mixed([read_weights(other / TRAINED) for other in arguments.mix])
-        write_weights(result, run / TRAINED)
     else:
         result, log["steps"] = _train(base, data, arguments)
-        write_weights(result, run / TRAINED)
+    write_weights(result, run / TRAINED)
     log["load"] = os.getloadavg()
     sample = tokens_of(data.texts[:: len(data.texts) // CHECKED_TEXTS])
     for share in arguments.share:
@@ -73,12 +72,12 @@ def _train(base: Weights, data: Data, arguments: argparse.Namespace) -> tuple[We
     return result, [asdict(step) for step in figures]
 
 
-def _distil(data: Data, arguments: argparse.Namespace) -> tuple[Weights, list[dict[str, Any]]]:
-    teacher = read_weights(arguments.teacher / TRAINED)
+def _distil(
+    student: Weights, teacher: Weights, data: Data, arguments: argparse.Namespace
+) -> tuple[Weights, list[dict[str, Any]]]:
     others = [text for part in (data.names, data.texts, data.pieces) for text in tokens_of(part)]
     schedule = Schedule(arguments.steps, arguments.rate, arguments.seed)
-    start = shallower(teacher, arguments.layers)
-    result, figures = distilled(start, teacher, pieces(tokens_of(data.queries), others), schedule)
+    result, figures = distilled(student, teacher, pieces(tokens_of(data.queries), others), schedule)
     return result, [asdict(step) for step in figures]
 
 

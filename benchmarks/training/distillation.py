@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.quantisation.network import CLS, FIRST_WORD, SEP, Weights
+from benchmarks.quantisation.network import CLS, FIRST_WORD, SEP, WORDS, Weights
 from benchmarks.training.learning import Step, is_matrix, is_trained, step
 from benchmarks.training.network import Parameters, jax, jnp, unit_vectors
 from benchmarks.training.packing import Rows
 
 optax: Any = import_module("optax")
 
-LAYER, WORDS = "encoder.layer.", "embeddings.word_embeddings.weight"
+LAYER = "encoder.layer."
 # Tokens of the texts of a step, by turns. Most texts are short.
 TURNS = (32, 64, 32, 64, 128)
 TOKENS_OF_A_STEP = 131_072
@@ -31,7 +31,7 @@ WEIGHT_DECAY = 0.01
 WARM_UP = 0.05
 LARGEST_GRADIENT = 1.0
 LOGGED = 50
-# The share of texts that is a part of a piece and a part of another, and that of texts with foreign words.
+# The share of texts that join parts of pieces, and that of texts with foreign words.
 JOINED, FOREIGN = 0.4, 0.25
 MOST_FOREIGN = 0.3
 # The share of texts that are requests.
@@ -138,7 +138,10 @@ def _enclosed(inner: Any, length: Any, words: int) -> Rows:
 
 
 def distilled(student: Weights, teacher: Weights, own: Pieces, schedule: Schedule) -> tuple[Weights, list[Step]]:
-    """Return the student's weights after these steps, and the figures of every 50th; all layers learn."""
+    """Return the student's weights after these steps, and the figures of every 50th; all layers learn.
+
+    The seconds of a figure are those since the one before.
+    """
     learnt = {name: jnp.asarray(values) for name, values in student.items() if is_trained(name)}
     fixed = {name: jnp.asarray(values) for name, values in student.items() if not is_trained(name)}
     constant = (fixed, {name: jnp.asarray(values) for name, values in teacher.items()}, own)
@@ -151,6 +154,7 @@ def distilled(student: Weights, teacher: Weights, own: Pieces, schedule: Schedul
         learnt, state, value, gradient = _update(learnt, state, constant, keys[number], float(rates(number)), shape)
         if number % LOGGED == 0 or number == schedule.steps - 1:
             figures.append(step(number, float(value), float(gradient), started))
+            started = time.perf_counter()
     return {**student, **{name: np.asarray(values) for name, values in learnt.items()}}, figures
 
 

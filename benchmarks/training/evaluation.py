@@ -41,14 +41,14 @@ GUARDS = ("mcpproxy_golden", "mcpzero_task_dev", "mcpzero_agent_dev")
 
 
 class TrainedModel:
-    """An embedder with the tokenizers and the graphs of two directories. Safe to call from several threads."""
+    """An embedder with the model of one directory, or of one each for queries and passages. Thread-safe."""
 
     model = "toolscale/trained"
     dimension = DIMENSION
 
-    def __init__(self, queries: Path, passages: Path) -> None:
+    def __init__(self, queries: Path, passages: Path | None = None) -> None:
         self._queries = BundledModel(queries)
-        self._passages = self._queries if passages == queries else BundledModel(passages)
+        self._passages = BundledModel(passages) if passages else self._queries
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), dimension), float32, unit rows."""
@@ -111,7 +111,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     sets = [query_set for query_set in (*SETS, OWN) if query_set.name in arguments.sets]
     directory = bundled_model() if str(arguments.model) == "-" else arguments.model
-    model = TrainedModel(directory, arguments.passages or directory)
+    model = TrainedModel(directory, arguments.passages)
     scores = measure(sets, model, arguments.out, arguments.data, with_leaner=arguments.leaner)
     kept = {"mean": mean(scores), "sets": {name: score.model_dump() for name, score in scores.items()}}
     (arguments.out / SCORES).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")

@@ -231,7 +231,7 @@ def test_the_mean_of_a_choice_is_over_its_sets_alone() -> None:
 
 
 def test_a_trained_model_is_read_from_its_directory() -> None:
-    model = TrainedModel(bundled_model(), bundled_model())
+    model = TrainedModel(bundled_model())
 
     assert model.query("rain tomorrow") @ model.passages(["rain tomorrow"])[0] == pytest.approx(1.0)
 
