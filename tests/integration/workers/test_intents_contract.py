@@ -33,6 +33,8 @@ from workers.intents.transitions import RetryPolicy
 PACE = RetryPolicy(first_s=0.05, longest_s=0.2)
 # A busy machine may renew it late.
 LEASE_S = 3.0
+# No test of the whole suite waits for a lease to expire.
+LONG_LEASE_S = 60.0
 
 
 @pytest.fixture(params=["sqlite", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
@@ -46,7 +48,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable
     ) -> IntentStore:
         pace = RetryPolicy(first_s, 4 * first_s, resync_s, stdio_resync_s, min_interval_s=spacing_s)
         if open_client:
-            opened.append(RedisIntents(open_client(), pace, lease_s=LEASE_S, dead_letter_limit=3))
+            opened.append(RedisIntents(open_client(), pace, lease_s=LONG_LEASE_S, dead_letter_limit=3))
         else:
             opened.append(SqliteIntents(tmp_path / "intents.sqlite3", pace, dead_letter_limit=3))
         return opened[-1]
