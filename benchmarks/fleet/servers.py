@@ -117,13 +117,13 @@ class Scripts:
             exchange.send_json(self._answer(exchange.request_json, self._offers[server], is_modern=era == ["modern"]))
 
     def _answer(self, request: Message, offer: Offer, *, is_modern: bool) -> Message:
+        envelope = _envelope(offer) if is_modern else {}
         match request["method"]:
             case "tools/list":
-                return result(request, {**_envelope(is_modern), **self._page(request, offer)})
+                return result(request, {**envelope, **self._page(request, offer)})
             case "server/discover" if is_modern:
-                about = {"io.modelcontextprotocol/serverInfo": {"name": offer.name, "version": "1"}}
                 offered: Message = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
-                return result(request, {**_envelope(is_modern), **offered, "_meta": about})
+                return result(request, {**envelope, **offered})
             case "initialize" if not is_modern:
                 return initialized(request, name=offer.name)
             case method:
@@ -144,8 +144,10 @@ class Scripts:
             return self._listings
 
 
-def _envelope(is_modern: bool) -> Message:
-    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if is_modern else {}
+def _envelope(offer: Offer) -> Message:
+    """Return the fields with which the MCP SDK completes each result of a modern server."""
+    about = {"io.modelcontextprotocol/serverInfo": {"name": offer.name, "version": "1"}}
+    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": about}
 
 
 def _corpus_offers(path: Path, share: int) -> dict[str, Offer]:
