@@ -5,19 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 from shared.catalog import DefinitionPolicy, Encoding, Listing
 from shared.errors import IndexUnavailable
 from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
-from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
-from shared.upstream.dial import StdioTarget, Target
-from workers.fetch.limits import Limits
 from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
@@ -117,27 +113,10 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
     A large list waits for a slot, which the caller releases. A stdio server waits for a turn to start, and its time
     begins then; it has the time to install packages, unless its last start succeeded in this process.
     """
-    from shared.upstream.dialler import dialler_for  # noqa: PLC0415  # the SDK takes half a second to import
-    from workers.fetch.fetch import fetch_tools_blocking  # noqa: PLC0415
+    from workers.fetch.lister import Lister  # noqa: PLC0415  # the SDK takes half a second to import
 
-    dialler = dialler_for(settings, full_environment())
-    usual = Limits(timeout_s=settings.listing_timeout_s)
-    installing = replace(usual, start_timeout_s=settings.stdio_start_timeout_s)
-    installed: dict[str, Target] = {}
-
-    def list_server(intent: Intent) -> Listing:
-        server_id = intent.server_id
-        target = dialler.target(server_id, intent.announcement.endpoint)
-        try_acquire = partial(slots.try_acquire, server_id)
-        if not isinstance(target, StdioTarget):
-            return fetch_tools_blocking(server_id, target, usual, try_acquire)
-        limits = usual if installed.pop(server_id, None) == target else installing
-        with starts.turn(server_id) as end_turn:
-            listing = fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn)
-        installed[server_id] = target
-        return listing
-
-    return list_server
+    list_server = Lister(settings, slots, starts).list_server
+    return lambda intent: list_server(intent.announcement, intent.announced_at)
 
 
 class LazyDependencies:

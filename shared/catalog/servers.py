@@ -68,13 +68,17 @@ class RejectedTool(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All tools on the pages of one complete list of a server, the rejected ones, and the names of the marked ones."""
+    """All tools on the pages of one complete list of a server, the rejected ones, and the names of the marked ones.
+
+    `names_server`: its pages name the server, as those of protocol 2026-07-28 may.
+    """
 
     declared_name: str
     protocol_version: str
     tools: tuple[ToolDefinition, ...]
     rejected: tuple[RejectedTool, ...] = field(default=())
     marked: tuple[str, ...] = ()
+    names_server: bool = False
 
 
 class ServerRecord(StoredDocument):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -21,7 +22,7 @@ from shared.upstream.transport.session_state import SessionState
 from workers.fetch.interrupt import FetchInterrupted, interruptible
 from workers.fetch.limits import Limits
 from workers.fetch.raw_tools import RawToolInterceptor
-from workers.fetch.session import walk
+from workers.fetch.session import PROBE, walk
 
 # Slots are released, but a list of ten thousand new tools takes minutes to embed.
 LONGEST_WAIT_S = 300.0
@@ -46,6 +47,7 @@ def fetch_tools_blocking(
     try_acquire: Callable[[], bool] = always_free,
     wait_at_most_s: float = LONGEST_WAIT_S,
     end_turn: Callable[[], None] = no_turn,
+    mode: str = PROBE,
 ) -> Listing:
     """Return all tools that the server offers now, from a thread without an event loop; rejected ones have a reason.
 
@@ -53,6 +55,7 @@ def fetch_tools_blocking(
     twelve if it has sent no message.
     A list that grows large waits until `try_acquire` returns True; this wait does not count.
     `end_turn` is called at the first message of a child process, or when its start takes longer than a listing may.
+    `mode` is `PROBE`, or the mode that `connect_mode` returned for the server's last listing.
 
     Raises:
         ServerUnreachable: no connection, or it broke.
@@ -64,32 +67,41 @@ def fetch_tools_blocking(
         AddressForbidden: the server redirected to an address that is not allowed.
         FetchInterrupted: `interrupt_fetches` was called, or no slot became free within `wait_at_most_s`.
     """
-    return anyio.run(_fetch, server_id, target, limits, _SlotWait(try_acquire, wait_at_most_s), end_turn)
+    attempt = _Attempt(server_id, target, limits, end_turn, mode)
+    return anyio.run(_fetch, attempt, _SlotWait(try_acquire, wait_at_most_s))
 
 
-async def _fetch(
-    server_id: str, target: Target, limits: Limits, wait: _SlotWait, end_turn: Callable[[], None]
-) -> Listing:
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One attempt to list a server's tools."""
+
+    server_id: str
+    target: Target
+    limits: Limits
+    end_turn: Callable[[], None]
+    mode: str
+
+
+async def _fetch(attempt: _Attempt, wait: _SlotWait) -> Listing:
     loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
     with scope, interruptible(lambda: loop.call_soon_threadsafe(scope.cancel)):
-        loop.call_later(limits.timeout_s, end_turn)
-        return await _list_tools(server_id, target, limits, partial(wait.is_over, scope), end_turn)
+        loop.call_later(attempt.limits.timeout_s, attempt.end_turn)
+        return await _list_tools(attempt, partial(wait.is_over, scope))
     reason = "no slot for a large list became free" if wait.timed_out else "this process ends"
-    raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
+    raise FetchInterrupted(f"{attempt.server_id}: interrupted, since {reason}")
 
 
-async def _list_tools(
-    server_id: str, target: Target, limits: Limits, has_slot: Callable[[], bool], end_turn: Callable[[], None]
-) -> Listing:
+async def _list_tools(attempt: _Attempt, has_slot: Callable[[], bool]) -> Listing:
+    target, limits = attempt.target, attempt.limits
     time_s = max(limits.timeout_s, limits.start_timeout_s) if isinstance(target, StdioTarget) else limits.timeout_s
     scope = anyio.CancelScope(deadline=anyio.current_time() + time_s)
 
     def on_started() -> None:
         scope.deadline = anyio.current_time() + limits.timeout_s
-        end_turn()
+        attempt.end_turn()
 
     state = SessionState(
-        server_id,
+        attempt.server_id,
         scope,
         secrets_of(target),
         may_hold_large=has_slot,
@@ -101,7 +113,7 @@ async def _list_tools(
         with scope:
             transport = open_transport(target, limits.max_message_bytes, limits.timeout_s, state)
             interceptor = RawToolInterceptor(transport, state)
-            async with Client(interceptor, mode="auto", cache=None, client_info=_CLIENT_INFO) as client:
+            async with Client(interceptor, mode=attempt.mode, cache=None, client_info=_CLIENT_INFO) as client:
                 listing = await walk(client, interceptor, limits, state)
                 # the list is complete: closing may be short
                 scope.deadline = min(scope.deadline, anyio.current_time() + _CLOSE_WITHIN_S)

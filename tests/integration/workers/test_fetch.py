@@ -19,6 +19,7 @@ from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.support.hostile.scripts import has_no_tools, on_tools_list, plays
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
+from workers.fetch.session import connect_mode
 
 PATIENT = Limits(timeout_s=30)
 KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}
@@ -37,11 +38,12 @@ def test_a_paginated_server_is_listed_completely_and_the_same_each_time(good: tu
     kind, target = good
 
     first = fetch_tools_blocking("good", target, PATIENT)
-    second = fetch_tools_blocking("good", target, PATIENT)
+    second = fetch_tools_blocking("good", target, PATIENT, mode=connect_mode(first))
 
     assert [definition.name for definition in first.tools] == [f"tool_{number:03}" for number in range(250)]
     assert first == second
     assert (first.declared_name, first.protocol_version, first.rejected) == ("good", KINDS[kind], ())
+    assert connect_mode(first) == ("legacy" if kind == "legacy" else KINDS[kind])
 
 
 def test_the_wire_is_what_a_client_receives(good: tuple[str, Target]) -> None:

@@ -1,0 +1,129 @@
+"""Lists servers, and remembers how each was listed last."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shared.errors import ProtocolViolation
+from shared.service.protection import full_environment
+from shared.upstream.dial import StdioTarget, Target
+from shared.upstream.dialler import dialler_for
+from workers.fetch.fetch import fetch_tools_blocking
+from workers.fetch.limits import Limits
+from workers.fetch.session import PROBE, connect_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shared.catalog import Listing
+    from shared.events import ServerAnnouncement
+    from shared.settings import Settings
+    from workers.fetch.slots import LargePayloadSlots
+    from workers.fetch.starts import StartTurns
+
+# A probe that failed by chance makes a server of both protocols look like one of an earlier protocol.
+PROBE_AFTER_S = 3600.0
+# A server rejects a protocol quickly. A slower error may have other reasons, and would double the time of a listing.
+REJECTED_WITHIN_S = 5.0
+# Then all are forgotten; ids of servers may come and go.
+MOST_REMEMBERED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The last listing of a server: its command, the time of its announcement, and the mode of the next listing.
+
+    The mode is used until `probe_at_s` by the monotonic clock. `failed`: the listing raised an error.
+    """
+
+    command: StdioTarget | None
+    announced_at: float
+    mode: str
+    probe_at_s: float
+    failed: bool = False
+
+    def is_valid(self, command: StdioTarget | None, announced_at: float, now_s: float) -> bool:
+        """Return whether the mode may be used for this command and announcement."""
+        return self.command == command and self.announced_at == announced_at and now_s < self.probe_at_s
+
+
+class Lister:
+    """Lists servers within the limits of the settings. Threads may list different servers at the same time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        slots: LargePayloadSlots,
+        starts: StartTurns,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dialler = dialler_for(settings, full_environment())
+        self._usual = Limits(timeout_s=settings.listing_timeout_s)
+        self._install_s = settings.stdio_start_timeout_s
+        self._slots = slots
+        self._starts = starts
+        self._clock_s = clock_s
+        self._listed: dict[str, _Listed] = {}
+
+    def list_server(self, announcement: ServerAnnouncement, announced_at: float) -> Listing:
+        """Return all tools that the server offers now; the announcement came at this time.
+
+        Connects without a probe to a server that was listed since then, and with one if it rejects that at once.
+
+        Raises:
+            ServerError, FetchInterrupted: from `fetch_tools_blocking`.
+        """
+        server_id, began_s = announcement.server_id, self._clock_s()
+        target = self._dialler.target(server_id, announcement.endpoint)
+        command = target if isinstance(target, StdioTarget) else None
+        last = self._listed.pop(server_id, None)
+        limits = self._limits(command, last)
+        known = last if last and last.is_valid(command, announced_at, began_s) else None
+        if known and known.mode != PROBE and (listing := self._list_unprobed(server_id, target, limits, known)):
+            return listing
+        listing = self._fetch(server_id, target, limits, PROBE)
+        if known and known.mode == PROBE:
+            self._keep(server_id, replace(known, failed=False))
+        else:
+            mode = _next_mode(listing, known.mode if known else None)
+            self._keep(server_id, _Listed(command, announced_at, mode, began_s + PROBE_AFTER_S))
+        return listing
+
+    def _list_unprobed(self, server_id: str, target: Target, limits: Limits, known: _Listed) -> Listing | None:
+        """Return the list in the mode of the last listing, None if the server rejects it at once."""
+        self._keep(server_id, replace(known, mode=PROBE, failed=True))  # unless it succeeds
+        began_s = self._clock_s()
+        try:
+            listing = self._fetch(server_id, target, limits, known.mode)
+        except ProtocolViolation:
+            if self._clock_s() - began_s > REJECTED_WITHIN_S:
+                raise
+            return None
+        self._keep(server_id, known)
+        return listing
+
+    def _limits(self, command: StdioTarget | None, last: _Listed | None) -> Limits:
+        """Return the limits; a command whose last start did not succeed may install packages."""
+        has_started = last is not None and last.command == command and not last.failed
+        return self._usual if has_started else replace(self._usual, start_timeout_s=self._install_s)
+
+    def _keep(self, server_id: str, listed: _Listed) -> None:
+        if len(self._listed) >= MOST_REMEMBERED:
+            self._listed.clear()
+        self._listed[server_id] = listed
+
+    def _fetch(self, server_id: str, target: Target, limits: Limits, mode: str) -> Listing:
+        try_acquire = partial(self._slots.try_acquire, server_id)
+        if not isinstance(target, StdioTarget):
+            return fetch_tools_blocking(server_id, target, limits, try_acquire, mode=mode)
+        with self._starts.turn(server_id) as end_turn:
+            return fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn, mode=mode)
+
+
+def _next_mode(listing: Listing, rejected: str | None) -> str:
+    """Return the mode of the next listing, unless the server has just rejected it."""
+    mode = connect_mode(listing)
+    return PROBE if mode == rejected else mode
