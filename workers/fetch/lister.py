@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PROBE_AFTER_S = 3600.0
 # A server rejects a protocol quickly. A slower error may have other reasons, and would double the time of a listing.
 REJECTED_WITHIN_S = 5.0
-# Then all are forgotten; ids of servers may come and go.
+# A lister that holds so many servers forgets them all, since ids may come and go.
 MOST_REMEMBERED = 100_000
 
 
@@ -71,7 +71,7 @@ class Lister:
     def list_server(self, announcement: ServerAnnouncement, announced_at: float) -> Listing:
         """Return all tools that the server offers now; the announcement came at this time.
 
-        Connects without a probe to a server that was listed since then, and with one if it rejects that at once.
+        A server that was listed since then gets no probe, unless it rejects the protocol of that listing at once.
 
         Raises:
             ServerError, FetchInterrupted: from `fetch_tools_blocking`.
@@ -106,7 +106,7 @@ class Lister:
         return listing
 
     def _limits(self, command: StdioTarget | None, last: _Listed | None) -> Limits:
-        """Return the limits; a command whose last start did not succeed may install packages."""
+        """Return the limits; a command may install packages, unless its last start succeeded."""
         has_started = last is not None and last.command == command and not last.failed
         return self._usual if has_started else replace(self._usual, start_timeout_s=self._install_s)
 
