@@ -104,11 +104,12 @@ def _crowd(found: Crowd) -> Iterator[str]:
     yield f"in {number(replicas.seconds)} s of the clock, {number(replicas.cpu_s)} of its processor,"
     yield f"and with {number(replicas.peak_mib)} MiB at most:"
     yield f"{replicas.counted:,} texts counted, {replicas.embedded:,} embedded."
-    yield "Then all servers due at once, each time for one new worker:"
+    yield "Then all servers due at once; only the first listing of a server by a worker has a version probe:"
     yield ""
     rows = [
         (
             resync.protocol,
+            resync.listing,
             f"{resync.servers:,}",
             f"{resync.tools:,}",
             f"{resync.listings:,}",
@@ -124,6 +125,7 @@ def _crowd(found: Crowd) -> Iterator[str]:
     yield from table(
         (
             "protocol",
+            "listing by the worker",
             "servers",
             "tools",
             "listings",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -76,12 +77,15 @@ class Replicas(Frozen):
 
 
 class Resync(Frozen):
-    """Every server due at once and found unchanged by one new worker, with so many commands to Redis.
+    """Every server due at once and found unchanged by one worker, with so many commands to Redis.
+
+    `listing` counts the listings by this worker; only the first has a version probe.
 
     `redis_grown_mib` is what Redis holds more than when it was empty.
     """
 
     protocol: str
+    listing: Literal["first", "second"] = "first"
     servers: int
     tools: int
     seconds: float

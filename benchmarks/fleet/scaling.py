@@ -84,7 +84,8 @@ def costs(results: Results) -> Costs:
         ValueError: a part has not been measured yet.
     """
     storm, crowd, haystack, metrics = _parts(results)
-    narrow, wide = crowd.resyncs[0], crowd.resyncs[-1]
+    repeated = [resync for resync in crowd.resyncs if resync.listing == "second"] or crowd.resyncs
+    narrow, wide = repeated[0], repeated[-1]
     look_ms = [1_000 * cost.cpu_s / cost.servers for cost in (narrow, wide)]
     tools = [cost.tools / cost.servers for cost in (narrow, wide)]
     per_tool = max(0.0, (look_ms[1] - look_ms[0]) / (tools[1] - tools[0]))

@@ -48,7 +48,8 @@ def _crowd(found: Crowd) -> Iterator[Target]:
     texts = 2 * replicas.tools // replicas.servers
     yield Target(f"{replicas.servers:,} replicas: texts counted", texts, replicas.counted)
     yield Target(f"{replicas.servers:,} replicas: texts embedded", texts, replicas.embedded)
-    for resync in (resync for resync in found.resyncs if resync.servers == replicas.servers):
+    first = [resync for resync in found.resyncs if resync.listing == "first"]
+    for resync in (resync for resync in first if resync.servers == replicas.servers):
         name = f"resync of {resync.servers:,} unchanged servers, protocol {resync.protocol}"
         yield Target(name, 60, resync.seconds, " s")
         yield Target(f"{name}: memory of the worker", 400, resync.peak_mib, " MiB")

@@ -88,7 +88,9 @@ def measured() -> Results:
         redis_commands=20_000,
         redis_grown_mib=1,
     )
-    wide = resync.model_copy(update={"servers": 100, "tools": 10_000, "cpu_s": 1.8})
+    first = resync.model_copy(update={"cpu_s": 15})
+    second = resync.model_copy(update={"listing": "second"})
+    wide = second.model_copy(update={"servers": 100, "tools": 10_000, "cpu_s": 1.8})
     replicas = Replicas(servers=1_000, tools=20_000, counted=20, embedded=40, seconds=9, cpu_s=9, peak_mib=300)
     ingestion = Ingestion(
         setting="1 worker",
@@ -117,7 +119,7 @@ def measured() -> Results:
     )
     return results().model_copy(
         update={
-            "crowd": Crowd(replicas=replicas, resyncs=(resync, wide)),
+            "crowd": Crowd(replicas=replicas, resyncs=(first, second, wide)),
             "haystack": Haystack(corpus_servers=2_000, corpus_tools=20_000, ingestions=(ingestion,), stages=stages),
             "metrics": MetricsBySize(event_rate=10, question_rate=10, sizes=(small, large)),
         }
@@ -254,7 +256,8 @@ def test_a_quick_run_measures_one_part_and_keeps_the_others(tmp_path: Path) -> N
     assert found.crowd
     replicas = found.crowd.replicas
     assert (replicas.tools, replicas.counted, replicas.embedded) == (18, 6, 6)
-    assert [(resync.listings, resync.tools_written) for resync in found.crowd.resyncs] == [(6, 0), (6, 0), (2, 0)]
+    listings = [(resync.listing, resync.listings, resync.tools_written) for resync in found.crowd.resyncs]
+    assert listings == [*[("first", 6, 0), ("second", 6, 0)] * 2, ("first", 2, 0), ("second", 2, 0)]
     assert (found.storm, found.parts["storm"]) == (results().storm, results().parts["storm"])
     assert (tmp_path / "fleet.md").read_text(encoding="utf-8") == render(found)
 
