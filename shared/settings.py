@@ -78,8 +78,6 @@ class Settings(BaseSettings):
     # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
     """The bundled model, or any model of fastembed; a new model becomes active when all tools are embedded with it."""
-    embedding_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
-    """Reconciliations per worker that may embed at once; use the number of cores if the worker owns them."""
     token_encoding: Encoding = "cl100k_base"
     """The encoding for token counts in responses: cl100k_base, o200k_base, or heuristic (an estimate)."""
 

@@ -24,13 +24,17 @@ from workers.maintenance.rebuild import rebuild_if_lost
 from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
 
+# Reconciliations of a worker that count and embed at a time: while the first waits for the interpreter, the second
+# uses the core.
+COMPUTING_AT_ONCE = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """The neighbours of the write path; `list_server` returns a complete listing or raises a ServerError.
 
-    `index` reads the active index version. `embedding_slots` is held while a reconciliation counts and embeds, so
-    that listings get the processor in between. `slots` are for large listings, from the first page to the last write.
+    `index` reads the active index version. `computing` is held while a reconciliation counts and embeds, so that
+    listings get the processor in between. `slots` are for large listings, from the first page to the last write.
     `starts` are the turns of stdio servers to start. `definition_changes` is the policy of a server without a label.
     """
 
@@ -44,7 +48,7 @@ class Dependencies:
     rollout: ModelRollout | None = None
     slots: LargePayloadSlots = field(default_factory=lambda: LargePayloadSlots(1))
     starts: StartTurns = field(default_factory=lambda: StartTurns(1))
-    embedding_slots: AbstractContextManager[object] = field(default_factory=nullcontext)
+    computing: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     definition_changes: DefinitionPolicy = "notify"
     remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
@@ -101,7 +105,7 @@ def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerM
         slots=slots,
         starts=starts,
         failure_policy=FailurePolicy(settings.quarantine_after),
-        embedding_slots=threading.BoundedSemaphore(settings.embedding_concurrency),
+        computing=threading.BoundedSemaphore(COMPUTING_AT_ONCE),
         metrics=metrics or WorkerMetrics(),
         definition_changes=settings.definition_changes,
     )

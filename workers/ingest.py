@@ -180,7 +180,7 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
         active.embedder,
         deps.counters,
         deps.intents,
-        deps.embedding_slots,
+        deps.computing,
         deps.metrics,
         deps.remembered,
     )

@@ -1,4 +1,4 @@
-"""The first ingestion of a whole corpus: how fast, what more threads and workers add, and what takes the time."""
+"""The first ingestion of a whole corpus: how fast, what more workers add, and what takes the time."""
 
 from __future__ import annotations
 
@@ -26,31 +26,23 @@ WARM_UP_SERVERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The number of worker processes on one index, and the threads in which each embeds.
+    """The number of worker processes on one index.
 
     With `apart`, each worker has a separate index, queue and share of the servers: the upper limit for workers on
     a shared index.
     """
 
     workers: int = 1
-    embedding_concurrency: int = 1
     apart: bool = False
 
     def __str__(self) -> str:
-        texts = "1 text" if self.embedding_concurrency == 1 else f"{self.embedding_concurrency} texts"
-        embedding = f"{texts} at once in 1 thread each"
         counted = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        return f"{counted}, {embedding}" + (", each with an index and a queue of its own" if self.apart else "")
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Return the settings of the worker processes."""
-        return {"TOOLSCALE_EMBEDDING_CONCURRENCY": str(self.embedding_concurrency)}
+        return counted + (", each with an index and a queue of its own" if self.apart else "")
 
 
 def settings_compared() -> tuple[Setting, ...]:
     """Return what is compared: two workers share an index only where that is a server."""
-    return Setting(), Setting(embedding_concurrency=2), Setting(workers=2, apart=not qdrant_url())
+    return Setting(), Setting(workers=2, apart=not qdrant_url())
 
 
 def measure_haystack(plan: Plan, corpus: Path) -> Haystack:
@@ -80,7 +72,7 @@ def _ingest(directory: Path, setting: Setting, servers: RunningFleet) -> Ingesti
     apart = setting.workers if setting.apart else 1
     shares = [servers.servers()[start::apart] for start in range(apart)]
     with ExitStack() as opened:
-        sites = [opened.enter_context(site(_made(directory / str(n)), **setting.environment)) for n in range(apart)]
+        sites = [opened.enter_context(site(_made(directory / str(n)))) for n in range(apart)]
         working = [
             worker for at in sites for worker in opened.enter_context(workers(at.composition, setting.workers // apart))
         ]

@@ -81,7 +81,7 @@ def _opened(directory: Path, pool: Pool, plan: Plan) -> Generator[Dependencies]:
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         deps.embedder.query("ready")
         computing = threading.BoundedSemaphore(pool.embedding) if pool.embedding else nullcontext()
-        yield replace(deps, embedding_slots=computing)
+        yield replace(deps, computing=computing)
 
 
 def _record(deps: Dependencies, servers: Sequence[FleetServer]) -> None:

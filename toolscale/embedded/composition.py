@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -114,7 +114,9 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         ConfigInvalid: another process uses the data directory.
     """
     return_freed_memory_early()
-    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
+    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as opened:
+        # reconciliations that compute side by side slow searches in this process
+        deps = replace(opened, computing=threading.Lock())
         intents.clear_pending_messages()
         assert deps.versions  # open_dependencies opens them
         rebuild_if_lost(deps.versions, intents)

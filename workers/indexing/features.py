@@ -37,14 +37,14 @@ Definitions = Mapping[str, ToolDefinition]
 class FeatureDependencies:
     """The neighbours that compute features for one index version.
 
-    `embedding_slots` is held while counting and embedding, so that listings get the processor in between.
+    `computing` is held while counting and embedding, so that listings get the processor in between.
     """
 
     index: ToolIndex | FencedIndex
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
     intents: IntentStore
-    embedding_slots: AbstractContextManager[object]
+    computing: AbstractContextManager[object]
     metrics: WorkerMetrics
     remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
 
@@ -112,7 +112,7 @@ def _recounted(
 def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
     if not definitions:
         return {}
-    with deps.embedding_slots:
+    with deps.computing:
         with deps.metrics.stage("count"):
             counts = [count_forms(tool, deps.counters) for tool in definitions.values()]
         with deps.metrics.stage("embed"):

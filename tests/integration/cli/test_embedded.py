@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from tests.support.waiting import eventually
 from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
+from workers.dependencies import open_dependencies
+from workers.intents import open_intents
 from workers.monitoring.queue import QUEUE
 
 
@@ -83,6 +86,22 @@ def test_a_restart_with_unchanged_servers_embeds_nothing(settings: Settings) -> 
             assert isinstance(second.deps.embedder, FastEmbedder)
             assert not second.deps.embedder.is_loaded
     assert server.methods.count("tools/list") == 2
+
+
+def at_once(computing: object) -> int:
+    """Return how many reconciliations may count and embed at a time."""
+    assert isinstance(computing, (threading.BoundedSemaphore, type(threading.Lock())))
+    count = sum(iter(lambda: int(computing.acquire(blocking=False)), 0))
+    for _ in range(count):
+        computing.release()
+    return count
+
+
+def test_two_reconciliations_of_a_worker_embed_at_a_time_and_one_beside_searches(settings: Settings) -> None:
+    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
+        assert at_once(deps.computing) == 2
+    with run_embedded(settings) as embedded:
+        assert at_once(embedded.deps.computing) == 1
 
 
 def test_a_server_that_the_file_no_longer_names_is_taken_down(settings: Settings) -> None:

@@ -551,7 +551,7 @@ def test_the_chart_can_be_a_part_of_another_one(tmp_path: Path) -> None:
 def test_the_schema_leaves_to_its_own_value_what_the_chart_sets_itself() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     refused = set(schema["$defs"]["settings"]["propertyNames"]["not"]["enum"])
-    free = {"TOOLSCALE_LOG_LEVEL", "TOOLSCALE_RESYNC_INTERVAL_S", "TOOLSCALE_EMBEDDING_CONCURRENCY"}
+    free = {"TOOLSCALE_LOG_LEVEL", "TOOLSCALE_RESYNC_INTERVAL_S", "TOOLSCALE_LISTING_MAX_LARGE"}
     set_by_us = {
         name for deployment in FULL.values() for name in environment(deployment) if name.startswith("TOOLSCALE_")
     }

@@ -40,9 +40,7 @@ def bring_up(path: WritePath, server_id: str, *tools: ToolDefinition, declared_n
 
 
 def feature_dependencies(deps: Dependencies) -> FeatureDependencies:
-    return FeatureDependencies(
-        deps.index, deps.embedder, deps.counters, deps.intents, deps.embedding_slots, deps.metrics
-    )
+    return FeatureDependencies(deps.index, deps.embedder, deps.counters, deps.intents, deps.computing, deps.metrics)
 
 
 def by_digest(*tools: ToolDefinition) -> dict[str, ToolDefinition]:
@@ -192,7 +190,7 @@ def test_the_index_is_read_once_for_new_tools(path: WritePath) -> None:
     assert [call.args[0] for call in read.call_args_list] == [wanted.keys()]
 
 
-def test_counting_and_embedding_waits_for_a_slot_and_copying_does_not(path: WritePath) -> None:
+def test_counting_and_embedding_waits_for_its_turn_and_copying_does_not(path: WritePath) -> None:
     inside: list[str] = []
 
     class Gate:
@@ -208,7 +206,7 @@ def test_counting_and_embedding_waits_for_a_slot_and_copying_does_not(path: Writ
 
     counters: dict[Encoding, Counter] = {"cl100k_base": count}
     gated = replace(
-        path, deps=replace(path.deps, embedding_slots=cast("AbstractContextManager[object]", Gate()), counters=counters)
+        path, deps=replace(path.deps, computing=cast("AbstractContextManager[object]", Gate()), counters=counters)
     )
 
     bring_up(gated, "first", *TOOLS)

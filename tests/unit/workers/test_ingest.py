@@ -34,9 +34,7 @@ def ask(path: WritePath, *events: object) -> None:
 
 def run_without_lease(path: WritePath, intent: Intent) -> Run:
     deps = path.deps
-    features = FeatureDependencies(
-        deps.index, deps.embedder, deps.counters, deps.intents, deps.embedding_slots, deps.metrics
-    )
+    features = FeatureDependencies(deps.index, deps.embedder, deps.counters, deps.intents, deps.computing, deps.metrics)
     return Run(intent, FencedIndex(deps.index, _LostLease()), features, deps)
 
 
