@@ -12,6 +12,8 @@ class FakeRedisServer:
     def __init__(self) -> None:
         # its server over TCP drops connections now and then, so clients reach it in the process
         self._server = FakeServer(version=(7, 2))
+        # fakeredis may make two databases for clients that connect first at the same time, so one connects here
+        self.client().ping()
 
     def client(self, *, decode_responses: bool = True) -> redis.Redis:
         """Return a client, as `connect` of a store does."""
