@@ -20,7 +20,7 @@ class Plan(BaseModel):
     seed: int = 20260704
 
 
-FULL = Plan(name="full", tools=(1_000, 10_000), rounds=15, requests=20)
+FULL = Plan(name="full", tools=(1_000, 10_000), rounds=40, requests=20)
 QUICK = Plan(name="quick", tools=(1_000,), rounds=2, requests=2)
 
 
