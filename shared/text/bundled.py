@@ -87,7 +87,6 @@ def _cut(tokens: list[int]) -> list[int]:
 def _session(path: Path) -> Any:
     import onnxruntime  # noqa: PLC0415  # 0.1 s to import
 
-    onnxruntime.disable_telemetry_events()  # embedded texts are private
     options = cast("Any", onnxruntime).SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = THREADS
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

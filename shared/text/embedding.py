@@ -125,10 +125,8 @@ class _FastembedModel:
     """A model of fastembed, with unit rows."""
 
     def __init__(self, model: str) -> None:
-        import onnxruntime  # noqa: PLC0415
         from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
 
-        onnxruntime.disable_telemetry_events()  # embedded texts are private
         self._model = TextEmbedding(model, threads=THREADS)
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
