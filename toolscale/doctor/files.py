@@ -18,6 +18,7 @@ from shared.upstream.dial import StdioTarget
 from shared.upstream.followed_config import FollowedConfig, read_followed_config
 from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.programs import program_problem
+from shared.upstream.secrets import credentials_of
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from toolscale.doctor.setting_names import misspelt_settings
 from toolscale.importing.target import FILE_NAME
@@ -47,7 +48,9 @@ def check_names(environment: Iterable[str]) -> Iterator[Finding]:
 
 
 def check_data_dir(settings: Settings) -> Iterator[Finding]:
-    """Check that the data directory is writable."""
+    """Check that the data directory is writable, unless both stores are servers: then nothing is in it."""
+    if settings.redis_url and settings.qdrant_url:
+        return
     nearest = next(path for path in (settings.data_dir, *settings.data_dir.parents) if path.exists())
     if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
         advice = f"make {nearest} a writable directory, or set TOOLSCALE_DATA_DIR"
@@ -148,19 +151,29 @@ def check_policy(settings: Settings) -> Iterator[Finding]:
 
 def check_permissions(settings: Settings) -> Iterator[Finding]:
     """Check the permissions of files with commands, tokens, credentials and rules."""
-    for path in (*_secret_files(settings), *_existing(settings.policy_file)):
+    config = settings.mcp_config or settings.data_dir / FILE_NAME
+    secret = [*_credential_files(settings.credentials_dir), *([config] if _has_credentials(config) else [])]
+    # the files of callers and of producers have digests, which need no secrecy
+    public = _existing(config, settings.tokens_file, settings.producers_file, settings.policy_file)
+    for path in dict.fromkeys((*secret, *public)):
         mode = path.stat().st_mode
         if mode & _OTHERS_WRITE:
             yield problem("permissions", f"other users may write {path}", f"chmod go-w {path}")
-        elif mode & stat.S_IROTH and path != settings.policy_file:
+        elif mode & stat.S_IROTH and path in secret:
             yield warning("permissions", f"everyone may read {path}", f"chmod o-r {path}")
 
 
-def _secret_files(settings: Settings) -> Iterator[Path]:
-    directory = settings.credentials_dir
+def _credential_files(directory: Path | None) -> list[Path]:
+    """Return the files that an event may name: no name of a credential begins with a dot."""
     inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
-    config = settings.mcp_config or settings.data_dir / FILE_NAME
-    yield from _existing(config, settings.tokens_file, settings.producers_file, *inside)
+    return [path for path in inside if path.is_file() and not path.name.startswith(".")]
+
+
+def _has_credentials(config: Path) -> bool:
+    try:
+        return any(map(credentials_of, read_config(config, {}).targets.values()))
+    except ConfigInvalid:
+        return False  # none yet, or `check_config` reports it
 
 
 def _existing(*paths: Path | None) -> Iterator[Path]:

@@ -186,7 +186,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 def _version(settings: Settings, active: IndexVersion | None) -> Finding:
     if active is None:
-        return warning("index", "holds no tools yet", "announce a server, or start `toolscale serve` with an mcp.json")
+        return ok("index", "holds no tools yet")
     if active.model != settings.embedding_model:
         found = f"made with {active.model}; the settings name {settings.embedding_model}"
         return warning("index", found, "the next worker that starts embeds all tools again")
@@ -194,7 +194,7 @@ def _version(settings: Settings, active: IndexVersion | None) -> Finding:
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
-    """Check whether the query service of this catalogue answers."""
+    """Check whether the query service of this catalogue answers; with Redis it may run on another machine."""
     advice = "start `toolscale serve` or `python -m query` if agents need it"
     try:
         url = service_url(settings)
@@ -203,7 +203,8 @@ def check_service(settings: Settings) -> Iterator[Finding]:
         yield warning("query service", str(error), advice)
         return
     except httpx2.HTTPError:
-        yield warning("query service", f"none at {settings.own_url}", advice)
+        if settings.is_embedded:
+            yield warning("query service", f"none at {settings.own_url}", advice)
         return
     except (InstanceMismatch, ConfigInvalid) as error:
         yield problem("query service", str(error), advice)

@@ -211,6 +211,35 @@ def test_files_that_hold_secrets_are_not_for_everyone(tmp_path: Path, mode: int,
     assert levels(files.check_permissions, credentials_dir=credentials) == expected
 
 
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (None, []),
+        ({"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}, []),
+        ({"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer 0123456789"}}, ["warning"]),
+    ],
+    ids=["no server", "a reference", "a credential"],
+)
+def test_a_file_without_a_secret_may_be_read_by_everyone(
+    tmp_path: Path, entry: dict[str, object] | None, expected: list[Level]
+) -> None:
+    (tmp_path / "credentials").mkdir()
+    given = {
+        "mcp_config": write(tmp_path / "mcp.json", json.dumps({"mcpServers": {"docs": entry} if entry else {}}), 0o644),
+        "tokens_file": write(tmp_path / "tokens.toml", "", 0o644),
+        "credentials_dir": write(tmp_path / "credentials/.gitignore", "*", 0o644).parent,
+    }
+
+    assert levels(files.check_permissions, **given) == expected
+
+
+def test_services_need_no_data_directory_and_no_query_service_beside_them(tmp_path: Path) -> None:
+    services = {"redis_url": "redis://127.0.0.1:1/0", "qdrant_url": "http://127.0.0.1:1"}
+
+    assert levels(files.check_data_dir, data_dir=write(tmp_path / "file", "") / "below", **services) == []
+    assert levels(stores.check_service, **services) == []
+
+
 def test_a_token_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
     assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "")) == ["ok"]

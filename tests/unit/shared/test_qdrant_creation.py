@@ -89,7 +89,6 @@ def test_doctor_reports_the_options_that_a_collection_does_not_have() -> None:
         "/collections/servers/cluster": _shards(local=[shard], remote=[dead]),
     }
     assert _warnings(answers, "on_disk=true shard_number=1", nodes=3) == [
-        "holds no tools yet",
         "collection servers: replication_factor is 1, not 2",
         "collection servers: on_disk is False, not True",
     ]
@@ -97,7 +96,7 @@ def test_doctor_reports_the_options_that_a_collection_does_not_have() -> None:
 
 @pytest.mark.parametrize(("version", "is_old"), [("1.18.3", True), ("1.19.0", False), ("2.0.0-dev", False)])
 def test_doctor_warns_of_a_server_that_weighs_words_by_the_tools_of_all(version: str, *, is_old: bool) -> None:
-    expected = ["holds no tools yet", *[f"Qdrant {version}, older than 1.19"] * is_old]
+    expected = [f"Qdrant {version}, older than 1.19"] * is_old
     assert _warnings({"/collections": {"collections": []}}, version=version) == expected
 
 
@@ -107,7 +106,7 @@ def test_more_replicas_than_wanted_are_no_difference() -> None:
         "/collections": {"collections": [{"name": "servers"}]},
         "/collections/servers/cluster": _shards(local=replicas[:1], remote=replicas[1:]),
     }
-    assert _warnings(answers, "replication_factor=1", nodes=3) == ["holds no tools yet"]
+    assert _warnings(answers, "replication_factor=1", nodes=3) == []
 
 
 @pytest.mark.parametrize(
