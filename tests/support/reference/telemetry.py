@@ -1,46 +1,23 @@
-"""`docs/telemetry-reference.md`: every log event and every metric."""
+"""`docs/telemetry-reference.md`: every metric."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from query import metrics as query_metrics
-from shared.observability.log_events import FURTHER_FIELDS, LOG_EVENTS
 from shared.observability.metrics import Metric
 from tests.support.metrics import DECLARED
-from tests.support.reference.log_calls import PACKAGES, LogCall, log_calls
 
 HEAD = """\
 # Telemetry reference
 
 `make docs` writes this page from the code; [telemetry](telemetry.md) explains it.
 """
-TITLES = {
-    "workers": "Log events of the write side",
-    "query": "Log events of the query service",
-    "toolscale": "Log events of the command line and the embedded composition",
-    "shared": "Log events of every process",
-}
 
 
 def render(_: str) -> str:
     """Return the page."""
-    return "\n".join([HEAD, *_log_events(), *_metrics()]).rstrip() + "\n"
-
-
-def _log_events() -> Iterator[str]:
-    """Yield a table for each package; an event that several packages log is in the first of them."""
-    shown: set[tuple[str, str]] = set()
-    for package in PACKAGES:
-        calls = [call for call in log_calls(package) if (call.event, call.level) not in shown]
-        shown |= {(call.event, call.level) for call in calls}
-        yield from _section(TITLES[package], ("event", "level", "fields", "meaning"), _event_rows(calls))
-
-
-def _event_rows(calls: Sequence[LogCall]) -> Iterator[tuple[str, ...]]:
-    for event, level in sorted({(call.event, call.level) for call in calls}):
-        named = [name for call in calls if (call.event, call.level) == (event, level) for name in call.fields]
-        yield f"`{event}`", level, _codes([*named, *FURTHER_FIELDS.get(event, ())]), LOG_EVENTS[event]
+    return "\n".join([HEAD, *_metrics()]).rstrip() + "\n"
 
 
 def _metrics() -> Iterator[str]:
