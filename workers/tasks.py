@@ -13,6 +13,7 @@ from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
 from shared.index.contract import SHARES
+from shared.observability.failures import FailureLog
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
@@ -59,12 +60,13 @@ class Tasks:
         self._metrics = metrics
         self._audits = AuditRounds(sweep_interval_s, metrics)
         self._migrating = threading.Lock()
+        self._failures = FailureLog("task_failed")
 
     def register(self) -> None:
         """Register the tasks under their public names."""
         # not shared: another app in this process has other tasks under these names;
         # no typing: Celery would ask the caller for `self`
-        task = partial(self._app.task, shared=False, typing=False)
+        task = partial(self._app.task, shared=False, typing=False, on_failure=self._log_failure)
         # an event that cannot be recorded now is retried until it can
         retried: dict[str, Any] = {"autoretry_for": (Retryable,), "retry_backoff": 2, "retry_backoff_max": 60}
         # no Celery events of these three: they would be most of those; the log and the reconciliations show the outcome
@@ -124,6 +126,10 @@ class Tasks:
                 migrate(deps.versions, deps.intents, self._reconcile_again_if_due)
             finally:
                 self._migrating.release()
+
+    def _log_failure(self, error: Exception, *_: Any) -> None:
+        if not isinstance(error, ServerError | FetchInterrupted):  # those have a line for each server
+            self._failures.log(error, task=current_task.name)
 
     def _accept(self, event: dict[str, Any] | str) -> None:
         Emitter(self._intents(), partial(send_reconcile, self._app), self._message_time_s, self._metrics).accept(event)

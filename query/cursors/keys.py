@@ -32,7 +32,7 @@ def cursor_keys(settings: Settings) -> list[bytes]:
         return [_derived(secret) for secret in settings.cursor_key.split(",")]
     if settings.is_embedded:
         return [_derived(_kept_secret(settings.data_dir / KEY_FILE))]
-    _log.warning("cursor_key_missing")
+    _log.info("cursor_key_missing")  # of no consequence to a single query service
     return [secrets.token_bytes(KEY_BYTES)]
 
 

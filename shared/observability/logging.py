@@ -26,6 +26,11 @@ LIBRARIES: dict[str, int] = {
     "mcp": logging.WARNING,
     # it logs a traceback with the input for each invalid message; Toolscale logs the error in one line
     "mcp.client": logging.CRITICAL,
+    # they log each message and each tick; a reconciliation and a sweep that did something log a line of their own
+    "celery.beat": logging.WARNING,
+    "celery.worker.strategy": logging.WARNING,
+    # it logs a traceback for each failed task; Toolscale logs a line for each kind of failure
+    "celery.app.trace": logging.CRITICAL,
 }
 
 

@@ -58,11 +58,11 @@ def test_without_a_key_the_embedded_composition_keeps_one_that_outlives_it(tmp_p
     assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
 
 
-def test_without_a_key_the_scaled_composition_warns_that_replicas_cannot_share_cursors(tmp_path: Path) -> None:
+def test_without_a_key_the_scaled_composition_logs_that_replicas_cannot_share_cursors(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as lines:
         cursor = of_process(tmp_path, redis_url=REDIS).seal(b"state")
 
-    assert [(line["event"], line["log_level"]) for line in lines] == [("cursor_key_missing", "warning")]
+    assert [(line["event"], line["log_level"]) for line in lines] == [("cursor_key_missing", "info")]
     with pytest.raises(CursorInvalid):
         of_process(tmp_path, redis_url=REDIS).unseal(cursor)
 

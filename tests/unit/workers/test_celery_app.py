@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +11,17 @@ from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.catalog import Listing
+from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
 from shared.index.contract import SHARES
 from shared.index.open_versions import IndexVersions
+from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from tests.support.builders import changed, definition, down, listing, up, write_path
 from workers.celery_app import build_app
-from workers.tasks import Tasks, send_migrate
+from workers.intents.store import Intent
+from workers.tasks import RECONCILE_SERVER, Tasks, send_migrate
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -105,3 +110,20 @@ def test_the_result_of_a_reconciliation_is_its_outcome_in_a_few_words(tmp_path: 
     assert outcome() == "not due"
     with path.deps.intents.lease("s"):
         assert outcome() == "another run has the lease"
+
+
+def test_a_store_that_is_away_fills_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def list_server(_: Intent) -> Listing:
+        raise IndexUnavailable("the disk is full")
+
+    deps = replace(write_path(tmp_path).deps, list_server=list_server)
+    reconcile = build_app(load_settings(redis_url=REDIS), deps).tasks[RECONCILE_SERVER]
+    configure_logging("INFO")
+    for number in range(100):
+        deps.intents.record(up(f"s{number}"), due_in_s=0)
+        reconcile.apply(args=(f"s{number}",))
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["level"], line["task"]) for line in lines] == [
+        ("task_failed", "warning", RECONCILE_SERVER)
+    ]
