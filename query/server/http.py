@@ -14,12 +14,11 @@ import structlog
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from query.auth.http import guarded, metadata_routes
-from query.server.shutdown import INTERRUPT_GRACE_S, RESPONSE_S, Drain, DrainedServer
+from query.server.shutdown import INTERRUPT_GRACE_S, GracefulServer, InFlight
 from query.server.streaming import CallsStreamed
 from query.server.toolsets_route import ExistingToolsets, toolset_routes
 from shared.errors import IndexUnavailable
@@ -57,25 +56,22 @@ def http_app(
     checks: Checks = NO_CHECKS,
     followed_config: Callable[[], FollowedConfig | None] = lambda: None,
     instance_id: str | None = None,
-    drain: Drain | None = None,
+    in_flight: InFlight | None = None,
 ) -> Starlette:
     """Return `/mcp`, stateless, so that any replica answers any request, with `/healthz`, `/readyz` and `routes`.
 
     `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes toolsets. These routes authenticate callers;
     every other route does so itself.
     Responses are plain JSON without a size limit: clients reject more than 1 MiB in an event stream.
-    Only calls return a stream. `/readyz` succeeds while the index answers and no check returns a problem, until the
-    `drain` begins.
+    Only calls return a stream. `/readyz` succeeds while the index answers and no check returns a problem.
     Its response has the state of `followed_config`; with authentication, without paths and names of servers.
     `/healthz` has the instance id, if there is one.
     """
 
-    drain = drain or Drain()
-    server.middleware.append(drain.answered)
+    if in_flight:
+        server.middleware.append(in_flight.answered)
 
     async def readyz(_: Request) -> JSONResponse:
-        if drain.has_begun:
-            return JSONResponse({"status": "stopping"}, status_code=503)
         return await anyio.to_thread.run_sync(_readiness, index, checks, mcp_json)
 
     def mcp_json() -> dict[str, Any] | None:
@@ -101,7 +97,7 @@ def http_app(
         async with plain.run(), streaming.run():
             yield
 
-    return Starlette(routes=[*mcp, *beside], middleware=[Middleware(drain.counted)], lifespan=running)
+    return Starlette(routes=[*mcp, *beside], lifespan=running)
 
 
 def security_of(listener: HttpListener) -> TransportSecuritySettings:
@@ -131,7 +127,7 @@ class HttpServer:
         At the end, requests in flight have `grace_s` seconds; then they get a JSON-RPC error.
         """
         self._listener = listener
-        drain = Drain()
+        in_flight = InFlight()
         app = http_app(
             server,
             listener,
@@ -140,9 +136,9 @@ class HttpServer:
             checks=checks,
             followed_config=followed_config,
             instance_id=instance_id,
-            drain=drain,
+            in_flight=in_flight,
         )
-        self._uvicorn = DrainedServer(HttpConfig(app, grace_s=RESPONSE_S), drain, grace_s)
+        self._uvicorn = GracefulServer(HttpConfig(app), in_flight, grace_s)
 
     @property
     def url(self) -> str:
