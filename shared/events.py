@@ -19,6 +19,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -34,6 +35,14 @@ from shared.validation import first_invalid
 
 ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
+
+
+def _all_groups(value: object) -> object:
+    return "*" if value == ["*"] else value
+
+
+Groups = Annotated[Literal["*"] | frozenset[Group], BeforeValidator(_all_groups)]
+"""The groups that a file of the operator grants: names, or `"*"` or `["*"]` for all. No group has the name `*`."""
 Label = Annotated[str, StringConstraints(max_length=200)]
 CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from query.caller import Caller, Permission
+from shared.events import Groups
 from shared.service.token_file import TokenFile, TokenHolder, read_token_file
 from shared.service.token_file import as_toml as _toml
-
-Group = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class TokenEntry(TokenHolder):
     """One caller's table in the file; with the `groups` "*", the caller sees everything."""
 
-    groups: Literal["*"] | frozenset[Group]
+    groups: Groups
     permissions: frozenset[Permission]
     toolset: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     budget_tokens: Annotated[int, Field(ge=1)] | None = None

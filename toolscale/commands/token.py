@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from query.auth.tokens import TokenEntry, as_toml
 from query.caller import USING, Permission
 from shared.errors import ConfigInvalid
-from shared.service.token_file import digest, is_name, new_token
+from shared.service.token_file import HolderT, digest, is_name, new_token
 from shared.validation import first_problem
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, JsonOption
@@ -42,9 +42,12 @@ def new(
     """Print a new token, which is not stored, and its entry for the file of TOOLSCALE_TOKENS_FILE."""
     _check_name(name)
     token = new_token()
-    entry = TokenEntry(
+    if not (all_groups or _parts(groups)):
+        raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
+    entry = _checked(
+        TokenEntry,
         sha256=digest(token),
-        groups="*" if all_groups else _groups(groups),
+        groups=["*"] if all_groups else _parts(groups),
         permissions=_permissions(read_only, manages_toolsets),
         toolset=toolset,
         budget_tokens=budget_tokens,
@@ -73,17 +76,27 @@ def producer(
 
     _check_name(name)
     token = new_token()
+    rights = _checked(
+        ProducerRights,
+        sha256=digest(token),
+        id_prefixes=_parts(id_prefixes),
+        hosts=_parts(hosts),
+        groups=["*"] if all_groups else _parts(groups),
+        credentials=_parts(credentials),
+    )
+    _print(name, token, rights.table(name), "TOOLSCALE_PRODUCERS_FILE", as_json=as_json)
+
+
+def _checked(holder: type[HolderT], **fields: object) -> HolderT:
+    """Return the table of a holder.
+
+    Raises:
+        ConfigInvalid: a field is invalid, such as a group `a,*`.
+    """
     try:
-        rights = ProducerRights(
-            sha256=digest(token),
-            id_prefixes=_parts(id_prefixes),
-            hosts=_parts(hosts),
-            groups="*" if all_groups else _parts(groups),
-            credentials=_parts(credentials),
-        )
+        return holder.model_validate(fields)
     except ValidationError as error:
         raise ConfigInvalid(first_problem(error)) from error
-    _print(name, token, rights.table(name), "TOOLSCALE_PRODUCERS_FILE", as_json=as_json)
 
 
 def _check_name(name: str) -> None:
@@ -107,12 +120,5 @@ def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permissio
     return using | managing if manages_toolsets else using
 
 
-def _groups(text: str | None) -> frozenset[str]:
-    groups = _parts(text)
-    if not groups:
-        raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
-    return groups
-
-
-def _parts(text: str | None) -> frozenset[str]:
-    return frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, StringConstraints
 
 from shared.catalog import PRODUCER_PREFIX
 from shared.errors import AuthenticationFailed, ConfigInvalid, EventInvalid
-from shared.events import CredentialRef, Group, ServerAnnouncement, ServerEvent, ServerId, ServerUp
+from shared.events import CredentialRef, Groups, ServerAnnouncement, ServerEvent, ServerId, ServerUp
 from shared.service.token_file import TokenFile, TokenHolder, as_toml, digest
 from shared.upstream.hosts import Hosts
 from workers.emit import ANYONE, Sender
@@ -30,7 +30,7 @@ class ProducerRights(TokenHolder):
 
     id_prefixes: Annotated[frozenset[ServerId], Field(min_length=1)]
     hosts: frozenset[Host]
-    groups: Literal["*"] | frozenset[Group] = frozenset()
+    groups: Groups = frozenset()
     credentials: frozenset[CredentialRef] = frozenset()
 
     def table(self, name: str) -> str:

@@ -10,14 +10,16 @@ from typer.testing import CliRunner
 from query.auth.tokens import StaticTokens, read_tokens
 from query.caller import USING, Caller
 from shared.errors import AuthenticationFailed, ConfigInvalid
+from shared.service.token_file import read_token_file
 from tests.support.http_callers import entry, token_file
 from toolscale.app import app
+from workers.events_api.producers import ProducerRights
 
 runner = CliRunner()
 
 
 def test_a_token_that_the_command_printed_opens_what_its_entry_says(tmp_path: Path) -> None:
-    arguments = ["token", "new", "ann-1", "--groups", "team a, team b", "--toolset", "daily", "--budget-tokens", "900"]
+    arguments = ["token", "new", "ann-1", "--groups", "team-a, team-b", "--toolset", "daily", "--budget-tokens", "900"]
     printed = runner.invoke(app, [*arguments, "--days", "30"]).stdout
     token, _, table = printed.partition("\n")
     path = tmp_path / "tokens.toml"
@@ -25,7 +27,7 @@ def test_a_token_that_the_command_printed_opens_what_its_entry_says(tmp_path: Pa
 
     caller = StaticTokens(path).caller(token)
 
-    assert caller == Caller("ann-1", frozenset({"team a", "team b"}), USING, "daily", 900)
+    assert caller == Caller("ann-1", frozenset({"team-a", "team-b"}), USING, "daily", 900)
     assert token not in table
 
 
@@ -42,13 +44,39 @@ def test_two_tokens_are_never_the_same_and_one_may_be_for_reading_everything(tmp
 
 
 @pytest.mark.parametrize(
-    "arguments", [["a"], ["a", "--groups", " , "], ["a b", "--all-groups"], ["jwt:a", "--all-groups"]]
+    "arguments",
+    [
+        ["a"],
+        ["a", "--groups", " , "],
+        ["a", "--groups", "ops,*"],
+        ["a", "--groups", "no group of a server"],
+        ["a b", "--all-groups"],
+        ["jwt:a", "--all-groups"],
+    ],
 )
 def test_a_token_for_nobody_or_for_nothing_is_not_made(arguments: list[str]) -> None:
     made = runner.invoke(app, ["token", "new", *arguments])
 
     assert isinstance(made.exception, ConfigInvalid)
     assert made.stdout == ""
+
+
+@pytest.mark.parametrize("groups", ['"*"', '["*"]'])
+def test_an_asterisk_means_all_groups_in_both_files(tmp_path: Path, groups: str) -> None:
+    path, table = tmp_path / "t", f'[a]\nsha256 = "{"0" * 64}"\ngroups = {groups}\n'
+
+    path.write_text(table + 'permissions = ["catalog:read"]')
+    (caller,) = read_tokens(path).values()
+    path.write_text(table + 'id_prefixes = ["a"]\nhosts = ["b"]')
+    (producer,) = read_token_file(path, ProducerRights).values()
+
+    assert caller.caller("a").groups is None
+    assert producer.groups == "*"
+
+
+@pytest.mark.parametrize("option", [["--groups", "*"], ["--all-groups"]])
+def test_an_asterisk_means_all_groups_to_the_command(option: list[str]) -> None:
+    assert 'groups = "*"' in runner.invoke(app, ["token", "new", "a", *option]).stdout.splitlines()
 
 
 def test_a_caller_is_told_apart_by_its_token(tmp_path: Path) -> None:
