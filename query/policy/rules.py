@@ -117,7 +117,7 @@ def read_policy(path: Path) -> Policy:
         raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
         raise ConfigInvalid(f"{path}: {first_problem(error)}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"{path}: expected TOML in UTF-8: {error}") from error
 
 

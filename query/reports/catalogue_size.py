@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from query.history.periods import day_of, this_hour
 from query.history.store import ALL, SavingsHistory, ServerSize
 from shared.catalog import Encoding, Scope
 from shared.errors import HistoryUnavailable, IndexUnavailable
+from shared.service.every import every
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -80,30 +80,7 @@ def sampling(catalogue: Catalogue, every_s: float = SAMPLE_EVERY_S) -> Generator
         return
     recorder = catalogue.recorder
     sampler = CatalogueSampler(catalogue.ledger, recorder.history, catalogue.encoding, recorder.hours)
-    stopped = threading.Event()
-    arguments = (sampler, stopped, every_s)
-    thread = threading.Thread(target=_sample_until, args=arguments, name="toolscale sizes", daemon=True)
-    thread.start()
-    try:
+    with every(every_s, sampler.sample, "catalogue_size_not_stored"):
         yield
-    finally:
-        stopped.set()
-        thread.join(timeout=10)
-
-
-def _sample_until(sampler: CatalogueSampler, stopped: threading.Event, every_s: float) -> None:
-    is_failing = not _sample_once(sampler, False)
-    while not stopped.wait(every_s):
-        is_failing = not _sample_once(sampler, is_failing)
-    _sample_once(sampler, is_failing)
-
-
-def _sample_once(sampler: CatalogueSampler, is_failing: bool) -> bool:
-    """Sample, and return whether that worked; only the first of several failures is logged."""
-    try:
+    with suppress(IndexUnavailable, HistoryUnavailable):
         sampler.sample()
-    except (IndexUnavailable, HistoryUnavailable) as error:
-        if not is_failing:
-            _log.warning("catalogue_size_not_stored", reason=str(error))
-        return False
-    return True

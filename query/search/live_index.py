@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.search.tool_categories import category_vectors
-from shared.errors import IndexUnavailable, ModelUnavailable
+from shared.errors import ModelUnavailable
 from shared.index.open_versions import active_index
-from shared.service.repeated import repeated
+from shared.service.every import every
 
 if TYPE_CHECKING:
     from shared.index.contract import ToolIndex
@@ -76,14 +76,7 @@ def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Gen
         IndexUnavailable: the index does not answer.
     """
     live = LiveIndex(versions)
-
-    def refresh() -> None:
-        try:
-            live.refresh()
-        except IndexUnavailable as error:
-            _log.debug("index_version_unreadable", reason=str(error))
-
-    with repeated(refresh, every_s, "toolscale index versions"):
+    with every(every_s, live.refresh, "index_version_unreadable", first_after_s=every_s):
         yield live
 
 

@@ -25,7 +25,7 @@ class FailureLog:
         self._lines: dict[type, LineLimit] = defaultdict(lambda: LineLimit(max_lines=1, clock_s=clock_s))
         self._lock = threading.Lock()
 
-    def log(self, error: Exception, **fields: object) -> None:
+    def log(self, error: BaseException, **fields: object) -> None:
         """Log this error, with a traceback if it is none of ours, unless one of its kind was logged a minute ago."""
         with self._lock:
             left_out = self._lines[type(error)].admit()

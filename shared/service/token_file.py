@@ -84,7 +84,7 @@ def read_token_file(path: Path, holder: type[HolderT]) -> Mapping[str, HolderT]:
         raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
         raise ConfigInvalid(f"{path}: {first_problem(error)}") from None  # the cause would quote the file
-    except ValueError:  # a TOML error quotes the text at its place, which may be a token
+    except (ValueError, RecursionError):  # a TOML error quotes the text at its place, which may be a token
         raise ConfigInvalid(f"{path}: expected TOML in UTF-8") from None
     _refuse_doubles(path, holders)
     return holders

@@ -155,6 +155,8 @@ def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[Serv
         return _server(name, entry, _shown(entry.url, written))
     except ValidationError as error:
         raise ConfigInvalid(f"{name}: {first_problem(error, 'entry')}") from error
+    except RecursionError as error:
+        raise ConfigInvalid(f"{name}: nested too deeply") from error
 
 
 def _reject_misspelt_keys(name: str, raw: object) -> None:
@@ -214,6 +216,8 @@ def read_document(path: Path) -> dict[str, Any]:
         raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise ConfigInvalid(f"{path}: not JSON: {_syntax_problem(error)}") from error
+    except RecursionError as error:
+        raise ConfigInvalid(f"{path}: nested too deeply") from error
     if not isinstance(document, dict):
         raise ConfigInvalid(f"{path}: expected an object with 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
     return cast("dict[str, Any]", document)

@@ -1,10 +1,8 @@
-"""A watcher in a thread, with intents that a test can read."""
+"""A watcher whose lists a test makes, with intents that it can read."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from workers.emit import Emitter
 from workers.intents.store import IntentStore
@@ -13,25 +11,15 @@ from workers.sources.metrics import SourceMetrics
 from workers.sources.watcher import Source, Watcher
 
 
-@contextmanager
-def watching(
+def watcher(
     source: Source,
     intents: IntentStore,
-    *,
-    relist_s: float = 60.0,
-    debounce_s: float = 0.0,
     metrics: SourceMetrics | None = None,
-) -> Generator[Watcher]:
-    """Watch until the block ends, with waits short enough for a test."""
+    beat: Callable[[], None] = lambda: None,
+) -> Watcher:
+    """Return a watcher of this source, which lists when the test calls `announce`."""
     announcer = SourceAnnouncer(source.name, intents, Emitter(intents, lambda _: None, 5.0).emit)
-    watcher = Watcher(source, announcer, metrics=metrics, relist_s=relist_s, debounce_s=debounce_s, backoff_s=0.05)
-    thread = threading.Thread(target=watcher.run)
-    thread.start()
-    try:
-        yield watcher
-    finally:
-        watcher.stop()
-        thread.join(60)
+    return Watcher(source, announcer, metrics=metrics, beat=beat)
 
 
 def running(intents: IntentStore) -> dict[str, str | None]:

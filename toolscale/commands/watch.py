@@ -6,6 +6,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import structlog
 import typer
 
 from shared.errors import ConfigInvalid
+from shared.service.every import every
 from shared.service.interrupts import interrupt_once
 from shared.settings import Settings, load_settings
 from toolscale.commands.help import command, group
@@ -60,24 +62,23 @@ def kubernetes(
 
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
-    """Follow these sources until interrupted: the last in this thread, each other in its own thread."""
+    """Follow these sources until interrupted, each in a thread of its own."""
     from workers.producers.process import source_process  # noqa: PLC0415
     from workers.sources.announcer import SourceAnnouncer  # noqa: PLC0415
     from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
-    from workers.sources.watcher import READY_WITHIN_S, Watcher  # noqa: PLC0415
+    from workers.sources.watcher import LIST_EVERY_S, READY_WITHIN_S, Watcher  # noqa: PLC0415
 
     interrupt_once()
-    with source_process(settings, [source.name for source in sources], READY_WITHIN_S) as process:
+    parts = [source.name for source in sources]
+    with source_process(settings, parts, READY_WITHIN_S) as process, ExitStack() as running:
         metrics = SourceMetrics(process.registry)
         process.registry.register(metrics)
-        watchers: list[Watcher] = []
         for source in sources:
             structlog.get_logger().info("watch_started", source=source.name)
             announcer = SourceAnnouncer(source.name, process.intents, process.emit)
-            watchers.append(Watcher(source, announcer, beat=partial(process.beat, source.name), metrics=metrics))
-        for watcher in watchers[:-1]:
-            threading.Thread(target=watcher.run, name="toolscale watch", daemon=True).start()
-        watchers[-1].run()
+            watcher = Watcher(source, announcer, beat=partial(process.beat, source.name), metrics=metrics)
+            running.enter_context(every(LIST_EVERY_S, watcher.announce, "source_reconcile_failed", source=source.name))
+        threading.Event().wait()  # until a signal
 
 
 def _require(package: str) -> None:

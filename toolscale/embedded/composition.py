@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import structlog
 from celery import Celery
 from celery.worker import WorkController
 
-from shared.errors import FollowedConfigUnavailable, IndexUnavailable, IntentsUnavailable
+from shared.errors import FollowedConfigUnavailable
 from shared.events import ServerEvent
 from shared.index.open_versions import IndexVersions
 from shared.memory import return_freed_memory_early
+from shared.service.every import every
 from shared.service.protection import full_environment
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
@@ -169,29 +169,20 @@ def _stop(worker: WorkController) -> None:
 @contextmanager
 def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
     """Send messages for due intents, also for those of `toolscale emit` in another process."""
-    stopped, swept = threading.Event(), Deadline(SWEPT_WITHIN_S)
+    swept = Deadline(SWEPT_WITHIN_S)
     audits = AuditRounds(interval_s, deps.metrics)
 
     def sweep() -> None:
-        while not stopped.wait(interval_s):
-            try:
-                restore_if_lost(deps.intents, deps.index)
-                due = deps.intents.claim_due(SWEEP_LIMIT)
-                deps.metrics.swept(len(due))
-                for server_id in due:
-                    send_reconcile(app, server_id)
-                if deps.rollout:
-                    deps.rollout.request_once()
-                if deps.versions:
-                    maintain_index(deps.versions, deps.intents, partial(send_migrate, app), audits)
-                swept.touch()
-            except (IndexUnavailable, IntentsUnavailable) as error:
-                structlog.get_logger().warning("sweep_failed", reason=str(error))
+        restore_if_lost(deps.intents, deps.index)
+        due = deps.intents.claim_due(SWEEP_LIMIT)
+        deps.metrics.swept(len(due))
+        for server_id in due:
+            send_reconcile(app, server_id)
+        if deps.rollout:
+            deps.rollout.request_once()
+        if deps.versions:
+            maintain_index(deps.versions, deps.intents, partial(send_migrate, app), audits)
+        swept.touch()
 
-    thread = threading.Thread(target=sweep, name="toolscale sweep", daemon=True)
-    thread.start()
-    try:
+    with every(interval_s, sweep, "sweep_failed", first_after_s=interval_s):
         yield swept
-    finally:
-        stopped.set()
-        thread.join(timeout=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 import structlog
 
 from shared.errors import ToolscaleError
+from shared.service.every import every
 
 CHECK_EVERY_S = 2.0
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 class PeriodicCheck:
     """Runs a slow check every `every_s` seconds in a thread, and returns its last result.
 
-    A ToolscaleError of the check is its problem, and so is a run that takes longer than `patience_s`.
+    An error of the check is its problem, and so is a run that takes longer than `patience_s`.
     """
 
     def __init__(
@@ -38,21 +38,24 @@ class PeriodicCheck:
 
     @contextmanager
     def running(self) -> Generator[HealthCheck]:
-        """Run the check until the block ends, and yield `problem`; the end does not wait for a check that hangs."""
-        stopped = threading.Event()
-        threading.Thread(target=self._run_until, args=(stopped,), name="toolscale check", daemon=True).start()
-        try:
+        """Run the check until the block ends, and yield `problem`."""
+        with every(self._every_s, self.run_once, "check_failed"):
             yield self.problem
-        finally:
-            stopped.set()
 
     def run_once(self) -> None:
-        """Run the check now, and store its result."""
+        """Run the check now, and store its result.
+
+        Raises: what the check raises, unless it is a ToolscaleError.
+        """
         try:
             self._problem = self._check()
         except ToolscaleError as error:
             self._problem = str(error)
-        self._answered_at = self._clock()
+        except Exception as error:
+            self._problem = f"the check failed: {error!r}"
+            raise
+        finally:
+            self._answered_at = self._clock()
 
     def problem(self) -> str | None:
         """Return the problem that the last run found; None if it found none."""
@@ -60,12 +63,6 @@ class PeriodicCheck:
         if silent_s > self._every_s + self._patience_s:
             return f"no answer for {silent_s:.0f} s"
         return self._problem
-
-    def _run_until(self, stopped: threading.Event) -> None:
-        while True:
-            self.run_once()
-            if stopped.wait(self._every_s):
-                return
 
 
 def first_problem(checks: Collection[HealthCheck]) -> HealthCheck:

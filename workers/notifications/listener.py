@@ -16,7 +16,6 @@ from shared.errors import NotificationsUnsupported, ServerError
 from shared.upstream.dial import Target
 from workers.notifications.connection import NotificationCallbacks, listen
 from workers.notifications.metrics import NotificationMetrics
-from workers.sources.watcher import Backoff
 
 _log = structlog.get_logger()
 
@@ -61,6 +60,23 @@ class ListenerDependencies:
 
     target: Callable[[], Target]
     request_reconcile: Callable[[], Awaitable[bool]]
+
+
+class Backoff:
+    """Seconds to wait before a retry: doubling from `first_s` up to `longest_s`."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s = self._next_s = first_s
+        self._longest_s = longest_s
+
+    def next_s(self) -> float:
+        """Return the wait, and double the next one."""
+        wait_s, self._next_s = self._next_s, min(self._longest_s, self._next_s * 2)
+        return wait_s
+
+    def reset(self) -> None:
+        """Return to the first wait after a success."""
+        self._next_s = self._first_s
 
 
 class Listener:

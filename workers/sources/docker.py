@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 LABEL = "toolscale.server"
 TIMEOUT_S = 10
-
-# After one of these events a server may offer other tools at the same address.
-FRESH_STARTS = ("start", "unpause", "health_status: healthy")
 
 
 class _Network(BaseModel):
@@ -68,6 +65,21 @@ class _Container(BaseModel):
 _CONTAINERS = TypeAdapter(list[_Container])
 
 
+def _start(client: APIClient, container: _Container) -> object:
+    """Return a value that changes when the container starts again, or becomes healthy: it may have other tools then.
+
+    A list of containers has neither. A container that has ended since the list has no start.
+    """
+    from docker.errors import NotFound  # noqa: PLC0415  # an extra that only this watcher needs
+
+    inspect = cast("Callable[[str], dict[str, Any]]", client.inspect_container)  # the stubs have no type for it
+    try:
+        state = inspect(container.id)["State"]
+    except NotFound:
+        return None
+    return state["StartedAt"], state.get("Health", {}).get("Status") == "healthy"
+
+
 class DockerSource:
     """The labelled containers of the Docker daemon that the environment names, as for the `docker` command.
 
@@ -78,32 +90,19 @@ class DockerSource:
         self.name = scoped(DOCKER_SOURCE, scope)
         self._environ = environ
         self._announcements = Announcements()
-        self._started: dict[str, object] = {}
 
     def running(self) -> list[Running]:
         """Return the servers of all running labelled containers, the oldest container first."""
         with self._connected() as client:
             list_containers = cast("Callable[..., object]", client.containers)  # the stubs have no type for it
             containers = _CONTAINERS.validate_python(list_containers(filters={"label": LABEL, "status": "running"}))
-        return [server for container in reversed(containers) if (server := self._running(container))]
+            return [
+                server
+                for container in reversed(containers)
+                if (server := self._running(container, _start(client, container)))
+            ]
 
-    def changes(self) -> Iterator[object]:
-        """Yield once when connected, then after each event of a labelled container."""
-        with self._connected() as client:
-            events = client.events(filters={"type": "container", "label": LABEL}, decode=True)
-            yield "connected"
-            for event in events:
-                self._note_start(event)
-                yield event
-        raise SourceUnavailable("Docker ended its stream of events")
-
-    def _note_start(self, event: dict[str, Any]) -> None:
-        """Store the time of a start event, so that the server is announced again."""
-        if str(event.get("Action", event.get("status"))) in FRESH_STARTS:
-            container_id = str(event.get("Actor", {}).get("ID", event.get("id")))
-            self._started[container_id] = event.get("timeNano", event.get("time"))
-
-    def _running(self, container: _Container) -> Running | None:
+    def _running(self, container: _Container, start: object) -> Running | None:
         labels = container.labels
         data: dict[str, object] = {
             "server_id": labels[LABEL],
@@ -113,7 +112,7 @@ class DockerSource:
             "credential_ref": labels.get("toolscale.credential-ref"),
         }
         announcement = self._announcements.read(f"container {container.id[:12]}", data)
-        return Running(announcement, (container.id, self._started.get(container.id))) if announcement else None
+        return Running(announcement, (container.id, start)) if announcement else None
 
     @contextmanager
     def _connected(self) -> Generator[APIClient]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import structlog
 
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
-from shared.service.repeated import repeated
+from shared.service.every import every
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
 from shared.upstream.mcp_json import SOURCE, Config
@@ -108,5 +108,5 @@ class ConfigFollower:
 def config_followed(follower: ConfigFollower, interval_s: float = POLL_S) -> Generator[None]:
     """Poll the file now, and then in a thread until the block ends."""
     follower.poll()
-    with repeated(follower.poll, interval_s, "toolscale mcp.json"):
+    with every(interval_s, follower.poll, "config_reconcile_failed", first_after_s=interval_s):
         yield

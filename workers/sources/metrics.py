@@ -15,21 +15,6 @@ if TYPE_CHECKING:
 
 Result = Literal["reconciled", "failed"]
 
-CONNECTED = Metric(
-    "toolscale_source_connected",
-    "gauge",
-    "boolean",
-    "1: the stream of a source's changes is open; 0: it is not, and the source is listed each minute. An "
-    "`mcp.json` has none.",
-    ("source",),
-)
-CONNECTIONS = Metric(
-    "toolscale_source_connections_total",
-    "counter",
-    "connections",
-    "Times that this stream was opened; all but the first are reconnections.",
-    ("source",),
-)
 LISTS = Metric(
     "toolscale_source_lists_total",
     "counter",
@@ -45,11 +30,11 @@ RECONCILED = Metric(
     "Seconds since the intents last matched a source, or since the first attempt.",
     ("source",),
 )
-METRICS = (CONNECTED, CONNECTIONS, LISTS, RECONCILED)
+METRICS = (LISTS, RECONCILED)
 
 
 class SourceMetrics:
-    """Counts the lists and connections of the sources of one process, and collects the age of each.
+    """Counts the lists of the sources of one process, and collects the age of each.
 
     Safe to use from any thread. The caller registers the collector.
     """
@@ -58,19 +43,8 @@ class SourceMetrics:
         """Register the counters in `registry`, by default a new one."""
         registry = CollectorRegistry() if registry is None else registry
         self._clock = clock
-        self._connections = counter(CONNECTIONS, registry)
         self._lists = counter(LISTS, registry)
-        self._connected: dict[str, float] = {}
         self._reconciled_at: dict[str, float] = {}
-
-    def connected(self, source: str) -> None:
-        """Count an opened stream of changes."""
-        self._connections.labels(source).inc()
-        self._connected[source] = 1.0
-
-    def disconnected(self, source: str) -> None:
-        """Record that the stream of changes is closed."""
-        self._connected[source] = 0.0
 
     def listed(self, source: str, result: Result) -> None:
         """Count a list of a source by its result."""
@@ -81,5 +55,4 @@ class SourceMetrics:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the current gauges of each source."""
         now = self._clock()
-        yield gauge(CONNECTED, dict(self._connected))
         yield gauge(RECONCILED, {source: now - at for source, at in list(self._reconciled_at.items())})

@@ -152,3 +152,22 @@ def test_an_entry_with_an_unknown_policy_for_changed_definitions_is_a_problem(tm
     (problem,) = read(tmp_path, {"mcpServers": {"s": entry}}).problems
 
     assert "expected open, notify, approve" in problem.reason
+
+
+def nested(depth: int) -> str:
+    return '{"mcpServers": ' + '{"a": ' * depth + "1" + "}" * (depth + 1)
+
+
+def test_a_file_that_is_nested_too_deeply_is_invalid(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(nested(6_000), encoding="utf-8")
+
+    with pytest.raises(ConfigInvalid, match="nested too deeply"):
+        read_config(path, {})
+
+
+def test_an_entry_that_is_nested_too_deeply_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(nested(900), encoding="utf-8")
+
+    assert [problem.reason for problem in read_config(path, {}).problems] == ["nested too deeply"]

@@ -157,3 +157,19 @@ def test_no_restart_replaces_a_broker(clock: Steady) -> None:
 def test_the_first_of_several_problems_is_the_problem() -> None:
     assert first_problem([lambda: None, lambda: "b", lambda: "c"])() == "b"
     assert first_problem([lambda: None])() is None
+
+
+def test_an_error_that_a_check_did_not_expect_is_its_problem_until_the_next_run() -> None:
+    raised = [KeyError("role"), None]
+
+    def check() -> None:
+        if error := raised.pop(0):
+            raise error
+
+    periodic = PeriodicCheck(check, 3600.0)
+    with pytest.raises(KeyError):
+        periodic.run_once()
+    assert "role" in str(periodic.problem())
+
+    periodic.run_once()
+    assert periodic.problem() is None
