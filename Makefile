@@ -58,7 +58,7 @@ test-all: $(COMPILED) ## all tests; those that need Redis start it, where redis-
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST)
 
 test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
-	@$(BIN)/python -m pytest tests/chaos tests/integration/deploy/test_composition.py
+	@$(BIN)/python -m pytest tests/chaos
 
 check: $(CHART_READY) lint types docs-check ## linters, types, import directions, docs that match the code
 

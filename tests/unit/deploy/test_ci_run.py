@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-INSTALLED = ("redis-server", "chromium", "promtool")
+INSTALLED = ("redis-server", "chromium", "promtool", "docker-compose")
 PRINTS_ITS_CALL = '#!/bin/sh\necho "$(basename "$0") $* with $PYTEST_ADDOPTS"\n'
 
 
