@@ -30,7 +30,15 @@ OURS = CONNECTED | {"beat", "watch-docker", "watch-kubernetes", "events-api", "f
 STORES = {"redis", "qdrant"}
 MONITORING = {"prometheus", "grafana"}
 # Read by Flower, and by the clients of Docker, Kubernetes, traces and HTTP.
-FOREIGN = {"FLOWER_BASIC_AUTH", "DOCKER_HOST", "KUBECONFIG", "OTEL_EXPORTER_OTLP_ENDPOINT", "NO_PROXY", "no_proxy"}
+FOREIGN = {
+    "FLOWER_BASIC_AUTH",
+    "DOCKER_HOST",
+    "KUBECONFIG",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "NO_PROXY",
+    "no_proxy",
+    "HOME",
+}
 
 Composition = dict[str, Any]
 
