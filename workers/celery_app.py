@@ -12,7 +12,7 @@ from celery import Celery
 
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
-from workers.broker.hangup import IgnoresHangup
+from workers.broker import IgnoresHangup
 from workers.dependencies import Dependencies, LazyDependencies
 from workers.metrics import WorkerMetrics
 from workers.monitoring.queue import QUEUE

@@ -50,7 +50,7 @@ class WorkerSignals:
 
     def connect(self) -> None:
         """Connect all handlers."""
-        from workers.broker.dead_letters import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
+        from workers.broker import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
 
         for signal, handler in (
             (signals.worker_init, _configure_tracing),

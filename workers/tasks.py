@@ -32,6 +32,8 @@ SWEEP_INTENTS = "toolscale.sweep_intents"
 MIGRATE_TOOLS = "toolscale.migrate_tools"
 
 SWEEP_LIMIT = 500
+# Messages in the queue at which a sweep sends no further ones: the workers are behind, and Redis has a limit of memory.
+QUEUE_LIMIT = 10_000
 
 # A tick that waited longer is obsolete, and so is its message for the migration. Longer than the difference between two
 # machines' clocks, and than the reconciliations that were sent before it.
@@ -107,7 +109,7 @@ class Tasks:
         """Send a message for every due reconciliation, after restoring lost intents, and maintain the index."""
         with suppress(IndexUnavailable):
             self._restore_if_lost()
-        due = self._intents().claim_due(SWEEP_LIMIT)
+        due = self._intents().claim_due(SWEEP_LIMIT) if _waiting(self._app) < QUEUE_LIMIT else []
         for server_id in due:
             send_reconcile(self._app, server_id)
         self._metrics.swept(len(due))
@@ -168,6 +170,13 @@ def _only_object(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any
 def send_reconcile(app: Celery, server_id: str, in_s: float = 0.0) -> None:
     """Send a message for this server's reconciliation; its id is the only argument, so Flower shows it."""
     app.send_task(RECONCILE_SERVER, args=[server_id], countdown=in_s or None)
+
+
+def _waiting(app: Celery) -> int:
+    """Return the number of messages in the queue."""
+    with app.connection_for_write() as connection:
+        found: int = connection.default_channel.queue_declare(app.conf.task_default_queue, passive=True).message_count
+        return found
 
 
 def send_migrate(app: Celery) -> None:

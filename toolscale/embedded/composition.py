@@ -124,7 +124,7 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         for collector in (BacklogGauges(intents.backlog), sources):
             registry.register(collector)
         if settings.redis_url:
-            from workers.broker.dead_letters import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
+            from workers.broker import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
 
             keep_refused_messages(lambda: intents)
         app = build_app(settings, deps)

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from kombu import Connection
 
-from workers.broker.transport import guard_transport
+from workers.broker import guard_transport
 
 pytestmark = pytest.mark.redis
 

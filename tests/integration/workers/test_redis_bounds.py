@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Generator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 
@@ -19,17 +17,13 @@ from query.history.store import MAX_BYTES_A_DAY, OTHERS, RowKey, ServerSize
 from shared.errors import EventInvalid
 from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnouncement, ServerUp
 from shared.service.redis import DEAD_LETTERS, connect
-from shared.settings import Settings
 from tests.support.reference import redis_bounds as bounds
-from workers.broker import transport
-from workers.celery_app import build_app
 from workers.emit import Emitter
 from workers.fetch.definitions import MAX_NAME_CHARACTERS
 from workers.intents.dead_letters import DEAD_LETTER_LIMIT
 from workers.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
 from workers.intents.redis_store import DUE, SERVERS, RedisIntents
 from workers.intents.transitions import RetryPolicy
-from workers.tasks import send_reconcile
 
 pytestmark = pytest.mark.redis
 
@@ -158,26 +152,3 @@ def test_cursors_take_their_bytes_and_at_most_a_quarter_more(own_redis_url: str,
 
         used = client.info("memory")["used_memory"] - before
     assert 0.8 * most < used <= most * bounds.ALLOCATED + CONNECTION_BYTES
-
-
-def fill_queue(redis_url: str) -> tuple[int, int]:
-    """Return the number of messages, and the bytes of the queue, after messages beyond its limit."""
-    transport.QUEUE_LIMIT = 100
-    with build_app(Settings(redis_url=redis_url)) as app, connect(redis_url) as client:
-        client.hset("unacked", mapping={str(number): "taken" for number in range(10)})
-        for number in range(200):
-            send_reconcile(app, longest_id(number), in_s=9.0)
-        sent = int(client.llen("toolscale"))
-        app.send_task("toolscale.accept_event", args=[{}], retries=1)
-        assert int(client.llen("toolscale")) == sent + 1
-        client.lpop("toolscale")
-        return sent, bytes_of(client, "toolscale")
-
-
-def test_no_process_of_ours_sends_messages_beyond_the_limit_of_the_queue(own_redis_url: str) -> None:
-    # in another process, since kombu keeps its connections and transports
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        sent, size_bytes = process.submit(fill_queue, own_redis_url).result(timeout=60)
-
-    assert sent == 90
-    assert size_bytes <= sent * bounds.MESSAGE_BYTES

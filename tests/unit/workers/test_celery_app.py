@@ -127,3 +127,21 @@ def test_a_store_that_is_away_fills_no_log(tmp_path: Path, capsys: pytest.Captur
     assert [(line["event"], line["level"], line["task"]) for line in lines] == [
         ("task_failed", "warning", RECONCILE_SERVER)
     ]
+
+
+def test_a_sweep_adds_nothing_to_a_full_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_path(tmp_path)
+    monkeypatch.setattr("workers.tasks.QUEUE_LIMIT", 3)
+    with Celery("full", broker="memory://localhost/") as app, app.connection_for_write() as connection:
+        app.conf.update(task_default_queue="full")
+        tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, path.deps.metrics, 5.0)
+        queue = connection.SimpleQueue("full")
+        sizes: list[int] = []
+        for _ in range(3):
+            for number in range(2):
+                path.deps.intents.record(up(f"s{number}"), due_in_s=0)
+            path.clock.ahead_s += 3_600
+            tasks.sweep_intents()
+            sizes.append(queue.qsize())
+
+    assert sizes == [2, 4, 4]

@@ -1,1 +1,0 @@
-"""Guards between Celery and Redis: message format, transport, dead letters."""
