@@ -25,6 +25,8 @@ from shared.catalog import (
     owner_of,
 )
 from shared.errors import ServerError, ServerTimeout
+from shared.intents.intent import Intent
+from shared.intents.storage import Lease
 from shared.observability.tracing import SpanKind, span
 from shared.text.forms import indexed_tool
 from workers.dependencies import Dependencies
@@ -40,9 +42,6 @@ from workers.indexing.records import (
     stopped_record,
     unlisted_record,
 )
-from workers.intents.leases import held
-from workers.intents.requests import request_reconcile
-from workers.intents.store import Intent, Lease
 from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
 
 SOURCE = "toolscale/worker"
@@ -116,7 +115,7 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
         LeaseHeld: another run has the lease, or this run lost it; a lost lease requests another reconciliation, since
             the last write may have come late.
     """
-    with held(server_id, deps.intents) as lease, deps.slots.released(server_id):
+    with deps.intents.held(server_id) as lease, deps.slots.released(server_id):
         intent = deps.intents.begin(server_id)
         if intent is None:
             return None
@@ -187,7 +186,7 @@ def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Inges
     run = Run(intent, index, features, deps)
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
-        request_reconcile(intent.server_id, deps.intents, MIGRATION_SOURCE)  # the tools went to the previous version
+        deps.intents.request(intent.server_id, MIGRATION_SOURCE)  # the tools went to the previous version
     unaccepted = None if ingested.catalogue_id is None else ingested.unaccepted
     deps.intents.commit(intent.server_id, intent.desired, ingested.catalogue_id, unaccepted)
     return ingested
@@ -205,7 +204,7 @@ def _reconcile_running(run: Run) -> Ingested:
     except ServerError as error:
         record_failure(error, intent, index, deps.intents, deps.failure_policy)
         if _was_crowded_out(error, intent, deps):
-            request_reconcile(intent.server_id, deps.intents, SOURCE)
+            deps.intents.request(intent.server_id, SOURCE)
         raise
     ingested = ingest(listing, run)
     if listing.marked:

@@ -13,12 +13,12 @@ from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
 from shared.index.contract import SHARES
+from shared.intents.intents import Intents
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
 from workers.fetch.interrupt import FetchInterrupted
 from workers.ingest import reconcile
-from workers.intents.store import IntentStore
 from workers.maintenance.audit import AuditRounds
 from workers.maintenance.migrate import migrate
 from workers.maintenance.rebuild import maintain_index
@@ -46,7 +46,7 @@ class Tasks:
     def __init__(
         self,
         app: Celery,
-        intents: Callable[[], IntentStore],
+        intents: Callable[[], Intents],
         dependencies: Callable[[], Dependencies],
         message_time_s: float,
         metrics: WorkerMetrics,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from shared.catalog import EmbeddedTool, ServerRecord, Status
 from shared.errors import LeaseHeld
+from shared.intents.intents import Intents
+from shared.intents.storage import Lease
 from tests.support.fakes import FakeIndex
-from workers.intents.store import Lease
 
 
 class Crash(BaseException):
@@ -125,6 +127,8 @@ class WithLeases:
     def __init__(self, store: Any, leases: Leases) -> None:
         self._store = store
         self.lease, self.claim = leases.lease, leases.claim
+        held: Any = Intents.held
+        self.held = partial(held, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -17,6 +17,9 @@ from hypothesis.stateful import invariant, precondition, rule
 from shared.catalog import ENCODINGS, Encoding, Listing, Status, digest, point_id
 from shared.errors import IntentsUnavailable, ServerError, ServerTimeout
 from shared.events import ServerEvent
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.transitions import RetryPolicy
 from shared.text.tokens import Counter, estimate
 from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Steps, WithLeases
 from tests.chaos.tally import Tallied, Tally
@@ -25,13 +28,11 @@ from tests.support.fakes import FakeEmbedder
 from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
-from workers.intents.store import Intent, IntentStore
-from workers.intents.transitions import RetryPolicy
 from workers.maintenance.audit import audit, differences
 from workers.metrics import AuditResult
 from workers.tasks import Tasks
 
-OpenStore = Callable[[], IntentStore]
+OpenStore = Callable[[], Intents]
 Kind = Literal["up", "down", "changed"]
 
 NO_WAIT = RetryPolicy(first_s=0.0, longest_s=0.0, resync_s=1e-9)
@@ -84,8 +85,8 @@ class Chaos(Tallied):
         for server_id in SERVERS:
             self.world.servers[server_id] = listing(definition("t"))
 
-    def opened(self) -> IntentStore:
-        return cast("IntentStore", WithLeases(self.open_store(), self.leases))
+    def opened(self) -> Intents:
+        return cast("Intents", WithLeases(self.open_store(), self.leases))
 
     def list_server(self, intent: Intent) -> Listing:
         self.steps.next()

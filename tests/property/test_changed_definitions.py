@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from shared.catalog import Scope, ToolDefinition
 from shared.errors import LeaseHeld
+from shared.intents.definitions import Definitions
 from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Steps, WithLeases
 from tests.support.builders import WritePath, changed, definition, listing, up, write_path
 from tests.support.profiles import examples
 from workers.indexing.accepted import definition_digest
 from workers.ingest import reconcile
-from workers.intents.definitions import Definitions
 
 # --- the digest ---
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from shared.intents.intents import Intents
 from workers.emit import Emitter
-from workers.intents.store import IntentStore
 from workers.sources.announcer import SourceAnnouncer
 from workers.sources.metrics import SourceMetrics
 from workers.sources.watcher import Source, Watcher
@@ -16,7 +16,7 @@ from workers.sources.watcher import Source, Watcher
 @contextmanager
 def watching(
     source: Source,
-    intents: IntentStore,
+    intents: Intents,
     *,
     relist_s: float = 60.0,
     debounce_s: float = 0.0,
@@ -34,12 +34,12 @@ def watching(
         thread.join(60)
 
 
-def running(intents: IntentStore) -> dict[str, str | None]:
+def running(intents: Intents) -> dict[str, str | None]:
     """Return the URL of each server that should run."""
     return {intent.server_id: intent.announcement.url for intent in intents.intents() if intent.status == "running"}
 
 
-def generation(intents: IntentStore, server_id: str) -> int:
+def generation(intents: Intents, server_id: str) -> int:
     """Return how many events were recorded for a server."""
     intent = intents.intent(server_id)
     return intent.desired if intent else 0

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from shared.intents.intent import Intent
+from shared.intents.intents import open_intents
 from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import EntryProblem
 from toolscale.client.costs import ServerCost
 from toolscale.console import ago, percent, thousands
-from workers.intents import open_intents
-from workers.intents.store import Intent
 
 
 @dataclass(frozen=True, slots=True)

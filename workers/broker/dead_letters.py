@@ -9,13 +9,13 @@ import structlog
 from celery import signals
 
 from shared.errors import ToolscaleError
+from shared.intents.intents import Intents
 from workers.broker.transport import guard_transport
-from workers.intents.store import IntentStore
 
 _REASON_CHARACTERS = 500
 
 
-def keep_refused_messages(intents: Callable[[], IntentStore]) -> None:
+def keep_refused_messages(intents: Callable[[], Intents]) -> None:
     """Store invalid messages, invalid tasks and unknown tasks of this worker process as dead letters."""
 
     def add_dead_letter(reason: str, body: str) -> None:

@@ -22,9 +22,10 @@ from workers.indexing.drift import Last, record_changes
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
     from shared.index.contract import ToolState
+    from shared.intents.definitions import Definitions, DefinitionsChange
+    from shared.intents.intent import Intent
+    from shared.intents.intents import Intents
     from workers.indexing.fenced import FencedIndex
-    from workers.intents.definitions import Definitions, DefinitionsChange
-    from workers.intents.store import Intent, IntentStore
 
 NAMED_IN_LOG = 50
 
@@ -58,7 +59,7 @@ def review(
     states: Mapping[str, ToolState],
     intent: Intent,
     index: FencedIndex,
-    intents: IntentStore,
+    intents: Intents,
     setting: DefinitionPolicy,
 ) -> Review:
     """Store the changes of a listing, log new ones, and return the tools to serve; safe to repeat and to interrupt.
@@ -92,7 +93,7 @@ def review(
 
 
 def _update(
-    server_id: str, known: Definitions | None, change: DefinitionsChange, intents: IntentStore
+    server_id: str, known: Definitions | None, change: DefinitionsChange, intents: Intents
 ) -> tuple[Definitions | None, Definitions]:
     """Store the changed document, and return it before and after.
 

@@ -20,9 +20,9 @@ from workers.indexing.accepted import definition_digest
 
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
+    from shared.intents.definitions import Definitions
     from workers.indexing.accepted import Indexed
     from workers.indexing.fenced import FencedIndex
-    from workers.intents.definitions import Definitions
 
 MAX_PARTS = 12
 MAX_PART_CHARACTERS = 80

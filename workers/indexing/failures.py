@@ -14,9 +14,10 @@ import structlog
 
 from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from workers.indexing.fenced import FencedIndex
 from workers.indexing.records import invalidate_record, known_record
-from workers.intents.store import Intent, IntentStore
 
 _log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ class _FailureOutcome:
 
 
 def record_failure(
-    error: ServerError, intent: Intent, index: FencedIndex, intents: IntentStore, policy: FailurePolicy
+    error: ServerError, intent: Intent, index: FencedIndex, intents: Intents, policy: FailurePolicy
 ) -> None:
     """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day.
 
@@ -68,7 +69,7 @@ def record_failure(
     )
 
 
-def park(intent: Intent, index: FencedIndex, intents: IntentStore, attempts: int) -> None:
+def park(intent: Intent, index: FencedIndex, intents: Intents, attempts: int) -> None:
     """Quarantine a server whose last `attempts` reconciliations killed their workers, and retry it rarely.
 
     Raises:
@@ -82,7 +83,7 @@ def park(intent: Intent, index: FencedIndex, intents: IntentStore, attempts: int
 
 
 def _write(
-    outcome: _FailureOutcome, before: ServerRecord, intent: Intent, index: FencedIndex, intents: IntentStore
+    outcome: _FailureOutcome, before: ServerRecord, intent: Intent, index: FencedIndex, intents: Intents
 ) -> None:
     groups = intent.announcement.groups
     # compared with the tools, not the record: after a model change, tools may have an older status

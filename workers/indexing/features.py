@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
 from shared.index.contract import ToolIndex
+from shared.intents.intents import Intents
 from shared.text.embedding import Embedder
 from shared.text.forms import count_forms
 from shared.text.tokens import Counter
 from shared.text.vectors import tool_vectors
 from workers.indexing.fenced import FencedIndex
 from workers.indexing.remembered import RememberedFeatures
-from workers.intents.store import IntentStore
 from workers.metrics import WorkerMetrics
 
 # A running holder needs seconds, and the claim of a dead one expires sooner. After this, the work is done twice.
@@ -43,7 +43,7 @@ class FeatureDependencies:
     index: ToolIndex | FencedIndex
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
-    intents: IntentStore
+    intents: Intents
     computing: AbstractContextManager[object]
     metrics: WorkerMetrics
     remembered: RememberedFeatures = field(default_factory=RememberedFeatures)

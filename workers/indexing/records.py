@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, catalog_digest
+from shared.intents.intent import Intent
 from workers.indexing.changes import Review
 from workers.indexing.fenced import FencedIndex
-from workers.intents.store import Intent
 
 NextRevision = Callable[[], int]
 

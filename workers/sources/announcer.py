@@ -15,8 +15,9 @@ import structlog
 
 from shared.errors import EventInvalid
 from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerRef, ServerUp
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from shared.upstream.mcp_json import SOURCE, Config
-from workers.intents.store import Intent, IntentStore
 
 _log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ class SourceAnnouncer:
     file or of a producer with its own token stays as it is.
     """
 
-    def __init__(self, source: str, intents: IntentStore, emit: Emit) -> None:
+    def __init__(self, source: str, intents: Intents, emit: Emit) -> None:
         self._source = source
         self._intents = intents
         self._emit = emit
@@ -101,14 +102,14 @@ class SourceAnnouncer:
         return intent
 
 
-def announce_config(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
+def announce_config(config: Config, intents: Intents, emit: Emit) -> list[Intent]:
     """Announce the servers of the operator's file, and request a reconciliation of all other running servers."""
     return SourceAnnouncer(SOURCE, intents, emit).announce_differences(running(config), config.named) + announce_again(
         intents, emit
     )
 
 
-def announce_again(intents: IntentStore, emit: Emit) -> list[Intent]:
+def announce_again(intents: Intents, emit: Emit) -> list[Intent]:
     """Request a reconciliation of every running server that is not from the operator's file.
 
     The announcements repeat the stored ones, so a parked server stays parked.

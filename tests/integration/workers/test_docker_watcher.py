@@ -14,6 +14,9 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from shared.catalog import DOCKER_SOURCE, OPERATOR_SOURCE
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import scraped, shown
@@ -22,8 +25,6 @@ from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
 from workers.emit import Emitter
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.sources.docker import DockerSource
 from workers.sources.metrics import SourceMetrics
 
@@ -31,8 +32,8 @@ pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as store:
+def intents(tmp_path: Path) -> Generator[Intents]:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -47,7 +48,7 @@ def connected(docker: ScriptedDocker) -> bool:
 
 
 def test_what_runs_at_the_start_is_announced_and_what_is_gone_is_taken_down(
-    docker: ScriptedDocker, intents: SqliteIntents
+    docker: ScriptedDocker, intents: Intents
 ) -> None:
     docker.start("b", server="old", port="80")
     with watching(DockerSource(docker.environ), intents):
@@ -66,7 +67,7 @@ def test_what_runs_at_the_start_is_announced_and_what_is_gone_is_taken_down(
     assert intent.announcement.credential_ref == "key"
 
 
-def test_containers_come_and_go_by_events(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_containers_come_and_go_by_events(docker: ScriptedDocker, intents: Intents) -> None:
     with watching(DockerSource(docker.environ), intents):
         eventually(lambda: connected(docker))
 
@@ -77,7 +78,7 @@ def test_containers_come_and_go_by_events(docker: ScriptedDocker, intents: Sqlit
         eventually(lambda: running(intents) == {})
 
 
-def test_a_restarted_container_is_reconciled_again(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_restarted_container_is_reconciled_again(docker: ScriptedDocker, intents: Intents) -> None:
     docker.start("a", server="docs", port="9000")
     with watching(DockerSource(docker.environ), intents):
         eventually(lambda: connected(docker) and generation(intents, "docs") == 1)
@@ -87,9 +88,7 @@ def test_a_restarted_container_is_reconciled_again(docker: ScriptedDocker, inten
         eventually(lambda: generation(intents, "docs") == 2)
 
 
-def test_repeated_events_of_docker_cause_no_further_announcement(
-    docker: ScriptedDocker, intents: SqliteIntents
-) -> None:
+def test_repeated_events_of_docker_cause_no_further_announcement(docker: ScriptedDocker, intents: Intents) -> None:
     docker.start("a", server="docs", port="9000")
     with watching(DockerSource(docker.environ), intents):
         eventually(lambda: connected(docker) and running(intents))
@@ -105,7 +104,7 @@ def test_repeated_events_of_docker_cause_no_further_announcement(
 
 
 def test_what_is_missed_while_the_stream_is_cut_is_found_after_reconnection(
-    docker: ScriptedDocker, intents: SqliteIntents
+    docker: ScriptedDocker, intents: Intents
 ) -> None:
     docker.start("a", server="gone", port="9000")
     with watching(DockerSource(docker.environ), intents):
@@ -120,9 +119,7 @@ def test_what_is_missed_while_the_stream_is_cut_is_found_after_reconnection(
         eventually(lambda: set(running(intents)) == {"new"})
 
 
-def test_an_event_that_is_lost_on_a_stream_that_holds_is_made_up_for(
-    docker: ScriptedDocker, intents: SqliteIntents
-) -> None:
+def test_an_event_that_is_lost_on_a_stream_that_holds_is_made_up_for(docker: ScriptedDocker, intents: Intents) -> None:
     with watching(DockerSource(docker.environ), intents, relist_s=0.1):
         eventually(lambda: connected(docker))
 
@@ -131,7 +128,7 @@ def test_an_event_that_is_lost_on_a_stream_that_holds_is_made_up_for(
         eventually(lambda: set(running(intents)) == {"docs"})
 
 
-def test_a_docker_that_is_away_takes_nothing_down(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_docker_that_is_away_takes_nothing_down(docker: ScriptedDocker, intents: Intents) -> None:
     docker.start("a", server="docs", port="9000")
     with watching(DockerSource(docker.environ), intents, relist_s=0.05):
         eventually(lambda: connected(docker) and "docs" in running(intents))
@@ -146,7 +143,7 @@ def test_a_docker_that_is_away_takes_nothing_down(docker: ScriptedDocker, intent
         assert generation(intents, "docs") == 1
 
 
-def test_a_label_that_cannot_be_used_does_not_cost_the_others(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_label_that_cannot_be_used_does_not_cost_the_others(docker: ScriptedDocker, intents: Intents) -> None:
     docker.start("a", server="no way", port="9000")
     docker.start("b", server="nowhere")
     docker.start("c", server="good", port="9000")
@@ -155,7 +152,7 @@ def test_a_label_that_cannot_be_used_does_not_cost_the_others(docker: ScriptedDo
         eventually(lambda: set(running(intents)) == {"good"})
 
 
-def test_a_server_outlives_one_of_its_replicas(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_server_outlives_one_of_its_replicas(docker: ScriptedDocker, intents: Intents) -> None:
     docker.start("a", server="docs", port="9000", address="172.18.0.2")
     docker.start("b", server="docs", port="9000", address="172.18.0.3")
     with watching(DockerSource(docker.environ), intents):
@@ -166,7 +163,7 @@ def test_a_server_outlives_one_of_its_replicas(docker: ScriptedDocker, intents: 
         eventually(lambda: running(intents) == {"docs": "http://172.18.0.3:9000/mcp"})
 
 
-def test_servers_of_other_sources_are_left_alone(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_servers_of_other_sources_are_left_alone(docker: ScriptedDocker, intents: Intents) -> None:
     Emitter(intents, lambda _: None, 5.0).emit(up("someone-elses"))
     docker.start("a", server="docs", port="9000")
 
@@ -177,7 +174,7 @@ def test_servers_of_other_sources_are_left_alone(docker: ScriptedDocker, intents
 
 
 def test_two_watchers_with_a_scope_each_leave_the_other_s_servers_alone(
-    docker: ScriptedDocker, intents: SqliteIntents
+    docker: ScriptedDocker, intents: Intents
 ) -> None:
     docker.start("a", server="here", port="9000")
     with watching(DockerSource(docker.environ, "one"), intents):
@@ -197,7 +194,7 @@ def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, 
     composition = Composition("", tmp_path, {**docker.environ, "REDIS_URL": ""})
     with (
         composition.run("watch", "-m", "toolscale", "watch", "docker") as watcher,
-        closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, what=watcher.output())
         watcher.process.terminate()
@@ -234,7 +231,7 @@ def test_a_watcher_shows_whether_it_follows_its_source_and_what_it_made_of_it(
     assert 0 <= before[f"toolscale_source_reconciled_seconds{of_docker}"] < 60
 
 
-def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: ScriptedDocker, intents: Intents) -> None:
     registry = CollectorRegistry()
     now_s = itertools.count(step=100.0)
     metrics = SourceMetrics(registry, clock=lambda: next(now_s))
@@ -251,7 +248,7 @@ def test_a_source_that_does_not_answer_is_counted_and_grows_old(docker: Scripted
 
 
 def test_a_label_with_the_id_of_a_server_of_the_file_changes_nothing_and_the_others_are_announced(
-    docker: ScriptedDocker, intents: SqliteIntents
+    docker: ScriptedDocker, intents: Intents
 ) -> None:
     of_the_file = up("payments").model_copy(update={"source": OPERATOR_SOURCE})
     intents.record(of_the_file, due_in_s=60)

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
 from tests.support.metrics import scraped, shown
 from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watching
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.sources.announcer import Running
 from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, ResourceKind
 from workers.sources.kubernetes_watch import KubernetesSource
@@ -34,8 +35,8 @@ client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes`
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as store:
+def intents(tmp_path: Path) -> Generator[Intents]:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -65,9 +66,7 @@ def has_sent_more(cluster: ScriptedKubernetes, sent: int) -> bool:
     return cluster.sent > sent
 
 
-def test_all_pages_are_listed_and_annotated_services_announced(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
-) -> None:
+def test_all_pages_are_listed_and_annotated_services_announced(cluster: ScriptedKubernetes, intents: Intents) -> None:
     cluster.put("a", server="docs", port="mcp", path="sse", transport="sse", groups="x,y", credential_ref="key")
     cluster.put("b")
     cluster.put("c", server="files")
@@ -89,7 +88,7 @@ def test_all_pages_are_listed_and_annotated_services_announced(
     assert intent.announcement.credential_ref == "key"
 
 
-def test_services_come_change_and_go_by_the_watch_alone(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_services_come_change_and_go_by_the_watch_alone(cluster: ScriptedKubernetes, intents: Intents) -> None:
     with watching(source(cluster), intents):
         eventually(lambda: cluster.watched_from)
 
@@ -108,7 +107,7 @@ def test_services_come_change_and_go_by_the_watch_alone(cluster: ScriptedKuberne
 
 
 def test_a_server_stays_in_the_copy_while_its_changed_object_is_read(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
+    cluster: ScriptedKubernetes, intents: Intents
 ) -> None:
     seen: list[int] = []
 
@@ -127,9 +126,7 @@ def test_a_server_stays_in_the_copy_while_its_changed_object_is_read(
     assert set(seen) == {1}
 
 
-def test_a_change_of_a_service_without_a_server_reads_no_intents(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
-) -> None:
+def test_a_change_of_a_service_without_a_server_reads_no_intents(cluster: ScriptedKubernetes, intents: Intents) -> None:
     registry = CollectorRegistry()
     metrics = SourceMetrics(registry)
     registry.register(metrics)
@@ -148,7 +145,7 @@ def test_a_change_of_a_service_without_a_server_reads_no_intents(
     assert reconciled(registry) <= before + 2
 
 
-def test_a_burst_of_changes_causes_one_list(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_a_burst_of_changes_causes_one_list(cluster: ScriptedKubernetes, intents: Intents) -> None:
     registry = CollectorRegistry()
     metrics = SourceMetrics(registry)
     registry.register(metrics)
@@ -167,7 +164,7 @@ def test_a_burst_of_changes_causes_one_list(cluster: ScriptedKubernetes, intents
     assert all(generation(intents, f"server-{number}") == 1 for number in range(50))
 
 
-def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKubernetes, intents: Intents) -> None:
     labelled = {LABEL: "true"}
     cluster.put("a", labels=labelled, server="docs")
     for number in range(10):
@@ -189,7 +186,7 @@ def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKube
     assert cluster.sent == 5
 
 
-def test_a_version_that_expired_makes_it_list_again(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_a_version_that_expired_makes_it_list_again(cluster: ScriptedKubernetes, intents: Intents) -> None:
     cluster.put("a", server="gone")
     cluster.put("b", server="kept")
     with watching(source(cluster), intents):
@@ -204,7 +201,7 @@ def test_a_version_that_expired_makes_it_list_again(cluster: ScriptedKubernetes,
 
 
 def test_what_is_missed_while_the_connection_is_cut_is_listed_again(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
+    cluster: ScriptedKubernetes, intents: Intents
 ) -> None:
     cluster.put("a", server="gone")
     with watching(source(cluster), intents):
@@ -221,7 +218,7 @@ def test_what_is_missed_while_the_connection_is_cut_is_listed_again(
 
 
 def test_a_watch_that_ends_in_due_time_goes_on_from_the_last_bookmark_without_listing(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
+    cluster: ScriptedKubernetes, intents: Intents
 ) -> None:
     with watching(source(cluster, least_watch_s=0.0), intents):
         eventually(lambda: cluster.watched_from)
@@ -238,7 +235,7 @@ def test_a_watch_that_ends_in_due_time_goes_on_from_the_last_bookmark_without_li
         assert cluster.lists == 1
 
 
-def test_a_cluster_that_is_away_takes_nothing_down(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_a_cluster_that_is_away_takes_nothing_down(cluster: ScriptedKubernetes, intents: Intents) -> None:
     cluster.put("a", server="docs")
     with watching(source(cluster), intents, relist_s=0.05):
         eventually(lambda: cluster.watched_from and "docs" in running(intents))
@@ -255,7 +252,7 @@ def test_a_cluster_that_is_away_takes_nothing_down(cluster: ScriptedKubernetes, 
 
 
 def test_a_watcher_that_starts_while_the_cluster_is_away_takes_nothing_down(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
+    cluster: ScriptedKubernetes, intents: Intents
 ) -> None:
     cluster.put("a", server="docs")
     with watching(source(cluster), intents):
@@ -271,7 +268,7 @@ def test_a_watcher_that_starts_while_the_cluster_is_away_takes_nothing_down(
     assert generation(intents, "docs") == 2  # announced twice, never taken down
 
 
-def test_a_toolhive_server_is_announced_once_it_runs(intents: SqliteIntents) -> None:
+def test_a_toolhive_server_is_announced_once_it_runs(intents: Intents) -> None:
     with scripted_kubernetes(MCP_SERVERS.path) as cluster:
         cluster.put("fetch", {"status": {"phase": "Pending", "url": ""}})
         with watching(source(cluster, MCP_SERVERS), intents):
@@ -288,7 +285,7 @@ def test_a_toolhive_server_is_announced_once_it_runs(intents: SqliteIntents) -> 
             eventually(lambda: running(intents) == {})
 
 
-def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubernetes, intents: Intents) -> None:
     with scripted_kubernetes(MCP_SERVERS.path) as before:
         before.put("fetch", {"status": {"phase": "Running", "url": "http://mcp-fetch.prod.svc:8080/mcp"}})
         with watching(source(before, MCP_SERVERS), intents):
@@ -299,7 +296,7 @@ def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubern
 
 
 def test_an_annotation_that_cannot_be_used_does_not_cost_the_others(
-    cluster: ScriptedKubernetes, intents: SqliteIntents
+    cluster: ScriptedKubernetes, intents: Intents
 ) -> None:
     cluster.put("a", server="no way")
     cluster.put("b", server="nowhere", port="no-such-port")
@@ -323,7 +320,7 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
     )
     with (
         composition.run("watch", "-m", "toolscale", "watch", "kubernetes", "--selector", LABEL) as watcher,
-        closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, what=watcher.output())
         page = f"http://127.0.0.1:{port}/metrics"

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.catalog import FORMS, Encoding, Scope
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from shared.text.embedding import FastEmbedder
 from shared.text.tokens import Counter, counters
@@ -20,10 +24,6 @@ from tests.support.builders import definition, listing, up
 from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents.redis_store import RedisIntents
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import IntentStore
-from workers.intents.transitions import RetryPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -71,17 +71,17 @@ class Watched:
 
 
 @pytest.fixture(params=["one worker", pytest.param("two workers", marks=pytest.mark.redis)])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[IntentStore]]:
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Intents]]:
     """The intents of one embedded worker, or those of two that share nothing but Redis."""
     with ExitStack() as opened:
         if request.param == "one worker":
-            yield [opened.enter_context(closing(SqliteIntents(tmp_path / "intents.sqlite3", PACE)))]
+            yield [opened.enter_context(closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), PACE)))]
         else:
             url = request.getfixturevalue("own_redis_url")
-            yield [opened.enter_context(closing(RedisIntents(connect(url), PACE))) for _ in range(2)]
+            yield [opened.enter_context(closing(Intents(RedisStorage(connect(url)), PACE))) for _ in range(2)]
 
 
-def test_a_thousand_replicas_reconciled_at_once_cost_the_work_of_one(stores: list[IntentStore], tmp_path: Path) -> None:
+def test_a_thousand_replicas_reconciled_at_once_cost_the_work_of_one(stores: list[Intents], tmp_path: Path) -> None:
     watched = Watched()
     replicas = [f"replica_{i}" for i in range(1_000)]
     for server_id in replicas:

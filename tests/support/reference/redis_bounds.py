@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from query.cursors.cursors import KEPT_BYTES
 from query.history.store import HOURS_KEEP_DAYS, MAX_BYTES_A_DAY, MAX_BYTES_AN_HOUR
+from shared.intents.definitions import MAX_TEXT_BYTES
+from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.settings import Settings
 from shared.upstream.followed_config import STATE_BYTES
 from workers.broker.transport import QUEUE_LIMIT
 from workers.ingest import BATCH
-from workers.intents.dead_letters import DEAD_LETTER_LIMIT
-from workers.intents.definitions import MAX_TEXT_BYTES
 
 SERVERS, TOOLS, WORKERS = 1_000, 20_000, 10
 """The fleet of the table."""

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from toolscale.app import app
 from toolscale.client.costs import ServerCost, ToolCost
 from toolscale.client.servers import Row, as_object, rows, servers, table, total
-from workers.intents import open_intents
 
 runner = CliRunner()
 

@@ -15,6 +15,7 @@ import pytest
 
 from shared.catalog import FORMS, Encoding, ToolDefinition, ToolFeatures, digest
 from shared.errors import IndexUnavailable, ModelUnavailable
+from shared.intents.intents import Intents
 from shared.text.forms import model_text
 from shared.text.tokens import Counter, estimate
 from tests.support.builders import WritePath, definition, down, listing, up, write_path
@@ -23,7 +24,6 @@ from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.indexing.features import FeatureDependencies, claim_digests, compute_features
 from workers.ingest import reconcile
-from workers.intents.store import IntentStore
 
 TOOLS = (definition("read_file"), definition("write_file"))
 
@@ -172,7 +172,7 @@ def test_features_that_another_run_wrote_just_before_the_claim_are_not_computed_
             return path.deps.intents.claim(keys)
 
     wanted = by_digest(*TOOLS)
-    deps = replace(feature_dependencies(path.deps), intents=cast("IntentStore", Overtaken()))
+    deps = replace(feature_dependencies(path.deps), intents=cast("Intents", Overtaken()))
 
     (computed,) = compute_features(wanted, "scripted", deps)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ServerTimeout
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.storage import Lease
 from tests.chaos.interrupted import InterruptedIndex, Steps
 from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
 from workers.indexing.failures import FailurePolicy
 from workers.ingest import reconcile
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Lease
 
 
 class Fence(Steps):
@@ -32,14 +33,14 @@ class Fence(Steps):
         self.checks = 0
 
 
-class FencedIntents(SqliteIntents):
+class FencedIntents(Intents):
     """Intents whose every lease is this fence."""
 
     fence = Fence()
 
     @contextmanager
-    def lease(self, server_id: str) -> Generator[Lease]:
-        with super().lease(server_id):
+    def lease(self, name: str) -> Generator[Lease]:
+        with super().lease(name):
             self.fence.checks = 1
             yield self.fence
             assert self.fence.checks, "no check of the lease after the last write"
@@ -49,7 +50,7 @@ class FencedIntents(SqliteIntents):
 def path(tmp_path: Path) -> WritePath:
     """A write path that has listed one good server, behind a fence."""
     path = write_path(tmp_path)
-    intents = FencedIntents(tmp_path / "fenced.sqlite3", RETRY_POLICY, clock=path.clock)
+    intents = FencedIntents(SqliteStorage(tmp_path / "fenced.sqlite3", path.clock), RETRY_POLICY)
     index = InterruptedIndex(intents.fence)
     deps = replace(path.deps, intents=intents, index=index, failure_policy=FailurePolicy(quarantine_after=2))
     path = replace(path, deps=deps, index=index)

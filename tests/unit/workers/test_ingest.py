@@ -8,12 +8,12 @@ import pytest
 
 from shared.catalog import EmbeddedTool, Scope
 from shared.errors import IndexUnavailable, LeaseHeld, ServerTimeout
+from shared.intents.intent import Intent
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
 from tests.support.fakes import asking, closest
 from workers.indexing.features import FeatureDependencies
 from workers.indexing.fenced import FencedIndex
 from workers.ingest import BATCH, Run, ingest, reconcile
-from workers.intents.store import Intent
 
 EVERYTHING = Scope()
 

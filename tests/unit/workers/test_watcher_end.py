@@ -7,10 +7,11 @@ from pathlib import Path
 
 import structlog
 
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.waiting import eventually
 from tests.support.watched import watching
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.sources.announcer import Running
 from workers.sources.watcher import SourceUnavailable
 
@@ -38,7 +39,7 @@ def test_a_stream_that_breaks_after_the_end_of_its_watcher_is_not_logged(tmp_pat
     source = Breaking()
     with (
         structlog.testing.capture_logs() as logs,
-        closing(SqliteIntents(tmp_path / "intents", RetryPolicy(1, 1))) as intents,
+        closing(Intents(SqliteStorage(tmp_path / "intents"), RetryPolicy(1, 1))) as intents,
     ):
         with watching(source, intents):
             eventually(lambda: source.listener)

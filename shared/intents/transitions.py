@@ -14,11 +14,10 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.catalog import Transport
+from shared.catalog import OPERATOR_SOURCE, Transport, owner_of
 from shared.errors import EventInvalid
-from shared.events import ServerDown, ServerEvent, ServerUp
-from workers.intents.ownership import check_owner
-from workers.intents.store import Intent
+from shared.events import ServerChanged, ServerDown, ServerEvent, ServerUp
+from shared.intents.intent import Intent
 
 # A resync comes after at least this share of its interval, so that servers announced together drift apart.
 EARLIEST_SHARE = 0.75
@@ -88,6 +87,31 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
             return after
         after = after.model_copy(update={"early_retry_used": True})
     return _schedule_message(after, before, due_at)
+
+
+def check_owner(before: Intent | None, event: ServerEvent) -> None:
+    """Reject an event that may not change this server; a `changed` event only requests a reconciliation.
+
+    A running server belongs to the sender that announced it, until a `down` event. The operator's file may change every
+    server, and senders without a token of their own may take down every server but those of the file.
+
+    The source of a recorded event names its sender: `Emitter.accept` rejects events from outside with a reserved
+    source. The intent keeps the source, so every process that accepts events knows the owner.
+
+    Raises:
+        EventInvalid: the server belongs to another sender.
+    """
+    if before is None or before.status == "stopped" or isinstance(event, ServerChanged):
+        return
+    owner, sender = owner_of(before.source), owner_of(event.source)
+    if sender in (owner, OPERATOR_SOURCE):
+        return
+    if owner == OPERATOR_SOURCE:
+        reason = f"the operator's mcp.json names the server {before.server_id!r}, so only that file changes it"
+        raise EventInvalid("data.server_id", reason)
+    if sender is not None or not isinstance(event, ServerDown):
+        reason = f"the server {before.server_id!r} belongs to another producer until its `down` event"
+        raise EventInvalid("data.server_id", reason)
 
 
 def _on_reference(before: Intent, event: ServerEvent) -> Intent:
