@@ -19,7 +19,7 @@ from shared.text.tokens import Counter, counters
 from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
-from workers.indexing.remembered import RememberedFeatures
+from workers.indexing.features import FeatureLocks
 from workers.maintenance.rebuild import rebuild_if_lost
 from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
@@ -51,7 +51,7 @@ class Dependencies:
     computing: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     definition_changes: DefinitionPolicy = "notify"
-    remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
+    feature_locks: FeatureLocks = field(default_factory=FeatureLocks)
 
     def active(self) -> OpenVersion:
         """Return the active index version; without `versions`, the one of `index` and `embedder`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -199,17 +199,23 @@ class Intents:
                 return before, after
 
     @contextmanager
-    def held(self, server_id: str) -> Generator[Lease]:
+    def held(self, server_id: str) -> Generator[None]:
         """Hold the server's lease for this run; after a lost lease, the next sweep requests another reconciliation.
 
-        Check and write are two steps. A process that was suspended between them has written late, and perhaps last.
+        The lease is checked once, at the end. A process that was suspended may have written late, and perhaps last;
+        the requested reconciliation repairs that.
 
         Raises:
             LeaseHeld: another run holds the lease, or this run lost it.
         """
         with self.lease(server_id) as lease:
             try:
-                yield lease
+                try:
+                    yield
+                except Exception:
+                    lease.assert_held()  # the run wrote before it failed
+                    raise
+                lease.assert_held()
             except LeaseHeld:
                 with suppress(EventInvalid):  # the server has no intent any more
                     self.request(server_id, LEASE_SOURCE)
@@ -223,13 +229,6 @@ class Intents:
             LeaseHeld: another run holds it.
         """
         return self.storage.lease(name)
-
-    def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
-        """Claim the free ones of these keys until the block ends, and yield them without waiting for the others.
-
-        A dead holder's claims expire, as its leases do. A holder that was suspended for too long may have lost them.
-        """
-        return self.storage.claim(keys)
 
     def now(self) -> float:
         """Return seconds since the epoch by the store's clock, which all processes share."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.intents.intent import Backlog, DeadLetter
-from shared.intents.redis_claims import RedisClaims
 from shared.intents.storage import Kind, Lease, NoteName, Replacement
 from shared.service.redis import DEAD_LETTERS, redis_errors
 from shared.service.repeated import repeated
@@ -66,7 +65,6 @@ class RedisStorage:
     def __init__(self, client: redis.Redis, lease_s: float = 10.0) -> None:
         self._redis = client
         self._lease_s = lease_s
-        self._claims = RedisClaims(client, lease_s)
         self._get = client.register_script(_GET)
         self._replace = client.register_script(_REPLACE)
         self._next_revision = client.register_script(_NEXT_REVISION)
@@ -174,10 +172,6 @@ class RedisStorage:
         finally:
             with suppress(LockError, RedisError):  # the lease expired, or expires
                 lock.release()
-
-    def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
-        """Claim the free ones of these keys until the block ends."""
-        return self._claims.held(keys)
 
     def now(self) -> float:
         """Return seconds since the epoch by Redis's clock."""

@@ -43,7 +43,6 @@ class SqliteStorage:
         self._clock = clock
         self._lock = threading.RLock()
         self._leased: set[str] = set()
-        self._claimed: set[str] = set()
         try:
             make_private_directory(path.parent)
             self._db = sqlite3.connect(path, timeout=10, check_same_thread=False, isolation_level=None)
@@ -138,18 +137,6 @@ class SqliteStorage:
         finally:
             with self._lock:
                 self._leased.discard(name)
-
-    @contextmanager
-    def claim(self, keys: Collection[str]) -> Generator[frozenset[str]]:
-        """Claim the free ones of these keys in this process until the block ends."""
-        with self._lock:
-            claimed = frozenset(keys) - self._claimed
-            self._claimed |= claimed
-        try:
-            yield claimed
-        finally:
-            with self._lock:
-                self._claimed -= claimed
 
     def now(self) -> float:
         """Return seconds since the epoch by the clock of this machine."""

@@ -100,10 +100,6 @@ class Storage(Protocol):
         """
         ...
 
-    def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
-        """Claim the free ones of these keys until the block ends, and yield them without waiting for the others."""
-        ...
-
     def now(self) -> float:
         """Return seconds since the epoch by the clock that all processes share."""
         ...

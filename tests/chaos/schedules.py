@@ -21,7 +21,7 @@ from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.intents.transitions import RetryPolicy
 from shared.text.tokens import Counter, estimate
-from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Steps, WithLeases
+from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, LocksOfManyWorkers, Outbox, Steps, WithLeases
 from tests.chaos.tally import Tallied, Tally
 from tests.support.builders import World, changed, definition, down, estimated_counts, listing, up
 from tests.support.fakes import FakeEmbedder
@@ -74,8 +74,15 @@ class Chaos(Tallied):
         counters: dict[Encoding, Counter] = {"cl100k_base": estimate, "o200k_base": estimate}
         self.leases = Leases()
         self.open_store, self.was_wiped = open_store, False
-        intents = self.opened()
-        self.deps = Dependencies(intents, self.index, FakeEmbedder(), counters, self.list_server, self.patience)
+        self.deps = Dependencies(
+            self.opened(),
+            self.index,
+            FakeEmbedder(),
+            counters,
+            self.list_server,
+            self.patience,
+            feature_locks=LocksOfManyWorkers(),
+        )
         self.tasks = Tasks(
             cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics, 1.0
         )

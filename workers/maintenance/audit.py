@@ -21,7 +21,6 @@ from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord
 from shared.errors import EventInvalid, LeaseHeld
 from shared.index.contract import ToolIndex
 from shared.intents.intents import Intents
-from workers.indexing.fenced import FencedIndex
 from workers.indexing.records import invalidate_record
 from workers.maintenance.copies import CopyReports
 from workers.metrics import AuditResult, WorkerMetrics
@@ -44,7 +43,7 @@ class Difference:
     counted: TokenSum
 
 
-def differences(server_id: str, index: ToolIndex | FencedIndex) -> list[Difference] | None:
+def differences(server_id: str, index: ToolIndex | ToolIndex) -> list[Difference] | None:
     """Return the differences between a server's record and its tools; None while its tools are being written.
 
     Raises:
@@ -77,13 +76,13 @@ def audit(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
     if not found:
         return "skipped" if found is None else "equal"
     try:
-        with intents.held(server_id) as lease:
-            return _audit_held(server_id, FencedIndex(index, lease), intents)
+        with intents.held(server_id):
+            return _audit_held(server_id, index, intents)
     except LeaseHeld:
         return "skipped"
 
 
-def _audit_held(server_id: str, index: FencedIndex, intents: Intents) -> AuditResult:
+def _audit_held(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
     """Compare a server again while no other run can write its tools."""
     intent = intents.intent(server_id)
     # after a model change, tools may be older than their record until their reconciliation
@@ -105,7 +104,7 @@ def _audit_held(server_id: str, index: FencedIndex, intents: Intents) -> AuditRe
     return "differs"
 
 
-def _request_recount(server_id: str, index: FencedIndex, intents: Intents) -> None:
+def _request_recount(server_id: str, index: ToolIndex, intents: Intents) -> None:
     """Clear the digests first: from then on, every reconciliation counts the tools again, also without the rest."""
     index.clear_digests({state.digest for state in index.tool_states(server_id).values()})
     with suppress(EventInvalid):  # the store has no such server; its next announcement counts the tools

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -110,80 +108,6 @@ def test_all_who_share_a_store_read_one_clock_in_seconds_since_the_epoch(reopen:
 
     # both stores are on this machine; Redis tells microseconds, of which a float of that size keeps almost all
     assert [before, *read, after] == sorted([before, *read, after])
-
-
-def test_a_key_is_claimed_by_one_at_a_time_and_free_again_afterwards(store: Intents) -> None:
-    with store.claim(["a", "b"]) as first, store.claim(["b", "c"]) as second, store.claim(["a", "b"]) as third:
-        assert (set(first), set(second), set(third)) == ({"a", "b"}, {"c"}, set())
-
-    with store.claim(["a", "b", "c"]) as later, store.claim([]) as nothing:
-        assert (set(later), set(nothing)) == ({"a", "b", "c"}, set())
-
-
-def test_of_many_who_claim_at_once_one_gets_each_key(store: Intents) -> None:
-    together = threading.Barrier(8)
-
-    def claim_all(_: int) -> frozenset[str]:
-        together.wait(60)
-        with store.claim([f"k{i}" for i in range(50)]) as ours:
-            together.wait(60)  # nobody lets go before all have asked
-            return ours
-
-    with ThreadPoolExecutor(8) as pool:
-        claimed = [key for ours in pool.map(claim_all, range(8)) for key in ours]
-
-    assert sorted(claimed) == sorted(f"k{i}" for i in range(50))
-
-
-def test_claims_of_a_run_that_failed_are_free_again(store: Intents) -> None:
-    with pytest.raises(ZeroDivisionError), store.claim(["a"]):
-        raise ZeroDivisionError
-
-    with store.claim(["a"]) as ours:
-        assert ours == {"a"}
-
-
-@pytest.mark.redis
-def test_a_claim_in_redis_outlives_its_expiry_and_is_seen_by_other_processes(redis_url: str) -> None:
-    stores = [Intents(RedisStorage(connect(_emptied(redis_url)), lease_s=LEASE_S), PACE) for _ in range(2)]
-
-    with stores[0].claim(["a"]):
-        with redis.Redis.from_url(redis_url) as client:
-            expired = time.monotonic() + 1.2 * LEASE_S
-            eventually(lambda: time.monotonic() > expired)
-            assert client.exists("toolscale:claim:a")
-        with stores[1].claim(["a"]) as ours:
-            assert not ours
-
-    for store in stores:
-        store.close()
-
-
-@pytest.mark.redis
-def test_the_claims_of_a_process_that_was_killed_expire(redis_url: str) -> None:
-    holder = (
-        "import sys\n"
-        "from shared.service.redis import connect\n"
-        "from shared.intents.intents import Intents\n"
-        "from shared.intents.redis import RedisStorage\n"
-        "from shared.intents.transitions import RetryPolicy\n"
-        "with Intents(RedisStorage(connect(sys.argv[1]), lease_s=0.5), RetryPolicy(1, 1)).claim(['a', 'b']):\n"
-        "    print('claimed', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    store = Intents(RedisStorage(connect(_emptied(redis_url)), lease_s=0.5), PACE)
-    command = [sys.executable, "-c", holder, redis_url]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"claimed\n"
-        process.kill()
-
-    def can_be_claimed() -> bool:
-        with store.claim(["a", "b"]) as ours:
-            return len(ours) == 2
-
-    eventually(can_be_claimed)
-    store.close()
 
 
 def test_every_event_raises_the_desired_generation(store: Intents) -> None:

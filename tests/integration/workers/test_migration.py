@@ -337,10 +337,10 @@ def test_a_process_that_dies_at_the_switch_leaves_its_requests_to_the_next_sweep
     released = change_once(shop, deps, after=LAST, events=[down("files"), down("clock")])
 
     class Dying:
-        def record(self, event: ServerEvent, *, due_in_s: float) -> object:
-            if event.source == SOURCE and next(numbers) == requests:
+        def request(self, server_id: str, source: str) -> None:
+            if source == SOURCE and next(numbers) == requests:
                 raise Killed
-            return shop.intents.record(event, due_in_s=due_in_s)
+            shop.intents.request(server_id, source)
 
         def __getattr__(self, name: str) -> object:
             return getattr(shop.intents, name)
