@@ -83,8 +83,8 @@ class Intents:
 
     def intent(self, server_id: str) -> Intent | None:
         """Return a server's intent, or None when there is no valid one."""
-        _, (stored,) = self.storage.get("intent", [server_id])
-        return readable_intent(server_id, stored)
+        now, (stored,) = self.storage.get("intent", [server_id])
+        return self._readable(server_id, stored, now)
 
     def intents(self) -> Iterator[Intent]:
         """Return the valid intents of all announced servers."""
@@ -165,7 +165,11 @@ class Intents:
         A server is due when it lags, or a resync interval after its last reconciliation.
         Two concurrent sweeps never get the same server.
         """
-        return [server_id for server_id in self.storage.due(limit) if self._is_claimed(server_id)]
+        return [
+            server_id
+            for server_id in self.storage.due(limit, self.policy.longest_wait_s)
+            if self._is_claimed(server_id)
+        ]
 
     def insert_if_absent(self, intent: Intent) -> bool:
         """Store an intent for a server that has none; return whether it had none."""
@@ -268,7 +272,7 @@ class Intents:
 
     def backlog(self) -> Backlog:
         """Return the backlog as of now; its cost does not grow with the number of servers."""
-        return self.storage.backlog()
+        return self.storage.backlog(self.policy.longest_wait_s)
 
     def close(self) -> None:
         """Release the storage."""
@@ -292,10 +296,14 @@ class Intents:
         """Yield each server and its intent; None for an invalid one."""
         for start in range(0, len(server_ids), _READ_AT_ONCE):
             batch = server_ids[start : start + _READ_AT_ONCE]
-            _, stored = self.storage.get("intent", batch)
-            yield from (
-                (server_id, readable_intent(server_id, text)) for server_id, text in zip(batch, stored, strict=True)
-            )
+            now, stored = self.storage.get("intent", batch)
+            for server_id, text in zip(batch, stored, strict=True):
+                yield server_id, self._readable(server_id, text, now)
+
+    def _readable(self, server_id: str, stored: str | None, now: float) -> Intent | None:
+        """Return the valid intent in this text; a clock that went back postpones nothing beyond the policy."""
+        intent = readable_intent(server_id, stored)
+        return transitions.within_policy(intent, now, self.policy) if intent else None
 
     def _record_failure(self, server_id: str, reason: str, failure: Failure) -> Intent:
         """Apply the transition of a failed reconciliation, and store the reason."""
@@ -320,7 +328,7 @@ class Intents:
         with self._updating[hash(server_id) % _LOCKS]:
             while True:
                 now, (stored,) = self.storage.get("intent", [server_id])
-                before = readable_intent(server_id, stored)
+                before = self._readable(server_id, stored, now)
                 after = change(before, now)
                 if after is None or after == before or self.storage.replace("intent", [_replacement(stored, after)])[0]:
                     return before, after

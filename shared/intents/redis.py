@@ -91,11 +91,14 @@ class RedisStorage:
         with _redis_errors():
             return sorted(str(member) for member in self._redis.smembers(SERVERS))
 
-    def due(self, limit: int) -> list[str]:
-        """Return servers that are due, the longest waiting first."""
+    def due(self, limit: int, longest_wait_s: float) -> list[str]:
+        """Return servers that are due, the longest waiting first, and then those with a time too far ahead."""
         now = self.now()
-        with _redis_errors():
-            return [str(server_id) for server_id in self._redis.zrangebyscore(DUE, "-inf", now, start=0, num=limit)]
+        with _redis_errors(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.zrangebyscore(DUE, "-inf", now, start=0, num=limit)
+            pipe.zrangebyscore(DUE, f"({now + longest_wait_s!r}", "inf", start=0, num=limit)
+            due, ahead = pipe.execute()
+        return [str(server_id) for server_id in (*due, *ahead)][:limit]
 
     def changed(self, since: str) -> tuple[str, list[str] | None]:
         """Return the changes in `toolscale:changes`, unless the mark or the last change went: Redis lost data."""
@@ -148,16 +151,17 @@ class RedisStorage:
                 pipe.lrem(DEAD_LETTERS, 1, key)
             return sum(pipe.execute())
 
-    def backlog(self) -> Backlog:
+    def backlog(self, longest_wait_s: float) -> Backlog:
         """Return the backlog as of now."""
         now = self.now()
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipe:
             pipe.scard(SERVERS)
             pipe.zcount(DUE, "-inf", now)
+            pipe.zcount(DUE, f"({now + longest_wait_s!r}", "inf")
             pipe.zrange(DUE, 0, 0, withscores=True)
             pipe.llen(DEAD_LETTERS)
-            servers, due, first, letters = pipe.execute()
-        return Backlog(servers, due, max(0.0, now - first[0][1]) if first else 0.0, letters)
+            servers, due, ahead, first, letters = pipe.execute()
+        return Backlog(servers, due + ahead, max(0.0, now - first[0][1]) if first else 0.0, letters)
 
     @contextmanager
     def lease(self, name: str) -> Generator[Lease]:
@@ -165,6 +169,7 @@ class RedisStorage:
         lock = Lock(self._redis, f"toolscale:lease:{name}", timeout=self._lease_s, thread_local=False)
         with _redis_errors():
             if not lock.acquire(blocking=False):
+                self._bound_expiry(f"toolscale:lease:{name}")
                 raise LeaseHeld(name, "another run holds the lease")
         try:
             with repeated(partial(_renew, lock), self._lease_s / 3, f"lease {name}"):
@@ -172,6 +177,15 @@ class RedisStorage:
         finally:
             with suppress(LockError, RedisError):  # the lease expired, or expires
                 lock.release()
+
+    def _bound_expiry(self, lease: str) -> None:
+        """Let another run's lease expire after its length at the latest, also when Redis's clock went back.
+
+        A live holder renews it before that.
+        """
+        lease_ms = int(self._lease_s * 1000)
+        if int(self._redis.pttl(lease)) > lease_ms:
+            self._redis.pexpire(lease, lease_ms)
 
     def now(self) -> float:
         """Return seconds since the epoch by Redis's clock."""

@@ -66,11 +66,12 @@ class SqliteStorage:
         with self._transaction() as db:
             return [row[0] for row in db.execute("SELECT server_id FROM intents ORDER BY server_id")]
 
-    def due(self, limit: int) -> list[str]:
-        """Return servers that are due, the longest waiting first."""
+    def due(self, limit: int, longest_wait_s: float) -> list[str]:
+        """Return servers that are due, the longest waiting first, and then those with a time too far ahead."""
+        now = self._clock()
         with self._transaction() as db:
-            query = "SELECT server_id FROM intents WHERE due_at <= ? ORDER BY due_at LIMIT ?"
-            return [row[0] for row in db.execute(query, (self._clock(), limit))]
+            query = "SELECT server_id FROM intents WHERE due_at <= ? OR due_at > ? ORDER BY due_at LIMIT ?"
+            return [row[0] for row in db.execute(query, (now, now + longest_wait_s, limit))]
 
     def changed(self, since: str) -> tuple[str, list[str] | None]:
         """Return the changes after a position, unless it is later than the last one: the file was lost."""
@@ -116,12 +117,13 @@ class SqliteStorage:
                 return db.execute("DELETE FROM dead_letters").rowcount
             return sum(db.execute("DELETE FROM dead_letters WHERE number = ?", (int(key),)).rowcount for key in keys)
 
-    def backlog(self) -> Backlog:
+    def backlog(self, longest_wait_s: float) -> Backlog:
         """Return the backlog as of now."""
         now = self._clock()
         with self._transaction() as db:
             servers, first = db.execute("SELECT count(*), min(due_at) FROM intents").fetchone()
-            (due,) = db.execute("SELECT count(*) FROM intents WHERE due_at <= ?", (now,)).fetchone()
+            query = "SELECT count(*) FROM intents WHERE due_at <= ? OR due_at > ?"
+            (due,) = db.execute(query, (now, now + longest_wait_s)).fetchone()
             (letters,) = db.execute("SELECT count(*) FROM dead_letters").fetchone()
         return Backlog(servers, due, max(0.0, now - first) if first else 0.0, letters)
 

@@ -57,8 +57,11 @@ class Storage(Protocol):
         """Return the servers with an intent, in order."""
         ...
 
-    def due(self, limit: int) -> list[str]:
-        """Return servers that are due, the longest waiting first."""
+    def due(self, limit: int, longest_wait_s: float) -> list[str]:
+        """Return servers that are due, the longest waiting first.
+
+        A time further ahead than `longest_wait_s` is due too: the clock went back since it was stored.
+        """
         ...
 
     def changed(self, since: str) -> tuple[str, list[str] | None]:
@@ -88,12 +91,12 @@ class Storage(Protocol):
         """Delete the letters with these keys, or all; return their number."""
         ...
 
-    def backlog(self) -> Backlog:
-        """Return the backlog as of now; its cost does not grow with the number of servers."""
+    def backlog(self, longest_wait_s: float) -> Backlog:
+        """Return the backlog as of now, with `due` as above; its cost does not grow with the number of servers."""
         ...
 
     def lease(self, name: str) -> AbstractContextManager[Lease]:
-        """Hold the lease of this name until the block ends; a dead holder's lease expires.
+        """Hold the lease of this name until the block ends; a dead holder's lease expires, also if the clock went back.
 
         Raises:
             LeaseHeld: another run holds it.

@@ -31,6 +31,9 @@ _KEPT_ON_REPEAT = {"attempts", "parked", "early_retry_used", "failures", "intern
 # A parked server is retried after one to this many times the longest wait.
 PARKED_UNTIL_SHARE = 1.25
 
+# The bound of TOOLSCALE_REDELIVER_AFTER_S, which another process may have set to another value.
+LONGEST_MESSAGE_S = 3_600.0
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -46,6 +49,12 @@ class RetryPolicy:
     resync_s: float = 0.0
     stdio_resync_s: float = 0.0
     min_interval_s: float = 0.0
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Return the longest time from now for which any transition schedules a reconciliation."""
+        retries_s = max(self.first_s, PARKED_UNTIL_SHARE * self.longest_s, LONGEST_MESSAGE_S)
+        return max(retries_s, self.resync_s, self.stdio_resync_s, self.min_interval_s)
 
     def after_failures(self, failures: int) -> float:
         """Return the wait after this many failures in a row."""
@@ -126,6 +135,17 @@ def _schedule_message(after: Intent, before: Intent | None, due_at: float) -> In
     if before and before.message_pending and before.due_at is not None:
         due_at = min(due_at, before.due_at)
     return after.model_copy(update={"message_pending": True, "due_at": due_at})
+
+
+def within_policy(stored: Intent, now: float, policy: RetryPolicy) -> Intent:
+    """Return the intent with `now` for each time that is too far ahead: the clock went back since it was stored."""
+    changes = dict[str, object]()
+    if stored.not_before > now + policy.min_interval_s:
+        changes = {"not_before": now}
+    is_postponed_to_it = bool(changes) and stored.due_at == stored.not_before
+    if stored.due_at is not None and (is_postponed_to_it or stored.due_at > now + policy.longest_wait_s):
+        changes["due_at"] = now
+    return stored.model_copy(update=changes) if changes else stored
 
 
 def is_due(intent: Intent) -> bool:
