@@ -45,6 +45,7 @@ class Intent(StoredDocument):
     `announced_at` is the time of the last announcement, from which a server has time to start.
     `listed_at` is the time of the last successful listing; None before the first. `catalogue_id` identifies its tools.
     `unaccepted` is the number of changed definitions of the last listing that no operator has accepted.
+    `conflict` names the last announcement of another owner, which was refused.
     `due_at` is the time at which the sweep requests the next reconciliation.
     `not_before` is the time at which the next reconciliation may begin; a new announcement resets it.
     `traceparent` continues the trace of the event that requested the next reconciliation.
@@ -67,6 +68,7 @@ class Intent(StoredDocument):
     catalogue_id: str = ""
     unaccepted: int = 0
     last_error: str | None = None
+    conflict: str | None = None
     due_at: float | None = None
     not_before: float = 0.0
     traceparent: str | None = None

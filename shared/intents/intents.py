@@ -13,7 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from shared.errors import EventInvalid, IntentsUnavailable, LeaseHeld
-from shared.events import ServerChanged, ServerEvent, ServerRef
+from shared.events import ServerChanged, ServerEvent, ServerRef, ServerUp
 from shared.intents import transitions
 from shared.intents.definitions import Definitions, DefinitionsChange, readable_definitions
 from shared.intents.intent import (
@@ -68,9 +68,15 @@ class Intents:
         Raises:
             EventInvalid: the event refers to a server that was never announced, or that belongs to another sender.
         """
-        before, after = self._update(
-            event.data.server_id, lambda intent, now: transitions.recorded(intent, event, now, now + due_in_s)
-        )
+        server_id = event.data.server_id
+        try:
+            before, after = self._update(
+                server_id, lambda intent, now: transitions.recorded(intent, event, now, now + due_in_s)
+            )
+        except EventInvalid:
+            if isinstance(event, ServerUp):  # the owner sees that another one announces its server
+                self._update(server_id, lambda intent, _now: intent and transitions.refused(intent, event))
+            raise
         return Recorded(after, needs_message=_has_message(after) and not _has_message(before))
 
     def request(self, server_id: str, source: str) -> None:

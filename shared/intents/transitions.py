@@ -14,7 +14,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.catalog import OPERATOR_SOURCE, Transport, owner_of
+from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, TOOLHIVE_SOURCE, Transport, owner_of
 from shared.errors import EventInvalid
 from shared.events import ServerChanged, ServerDown, ServerEvent, ServerUp
 from shared.intents.intent import Intent
@@ -26,7 +26,9 @@ EARLIEST_SHARE = 0.75
 APART_FROM_SHARE = 0.5
 
 _NOT_SUSPECT = {"attempts": 0, "parked": False, "early_retry_used": False}
-_KEPT_ON_REPEAT = {"attempts", "parked", "early_retry_used", "failures", "internal_failures", "last_error"}
+_WATCHERS = (DOCKER_SOURCE, KUBERNETES_SOURCE, TOOLHIVE_SOURCE)
+
+_KEPT_ON_REPEAT = {"conflict", "attempts", "parked", "early_retry_used", "failures", "internal_failures", "last_error"}
 
 # A parked server is retried after one to this many times the longest wait.
 PARKED_UNTIL_SHARE = 1.25
@@ -101,8 +103,9 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
 def check_owner(before: Intent | None, event: ServerEvent) -> None:
     """Reject an event that may not change this server; a `changed` event only requests a reconciliation.
 
-    A running server belongs to the sender that announced it, until a `down` event. The operator's file may change every
-    server, and senders without a token of their own may take down every server but those of the file.
+    A running server belongs to the sender that announced it, until a `down` event: the operator's file, a watcher, a
+    producer with a token of its own, or all other senders together. The file may change every server, and senders
+    without a token of their own may take down every server but those of the file.
 
     The source of a recorded event names its sender: `Emitter.accept` rejects events from outside with a reserved
     source. The intent keeps the source, so every process that accepts events knows the owner.
@@ -112,7 +115,7 @@ def check_owner(before: Intent | None, event: ServerEvent) -> None:
     """
     if before is None or before.status == "stopped" or isinstance(event, ServerChanged):
         return
-    owner, sender = owner_of(before.source), owner_of(event.source)
+    owner, sender = _namespace(before.source), _namespace(event.source)
     if sender in (owner, OPERATOR_SOURCE):
         return
     if owner == OPERATOR_SOURCE:
@@ -123,10 +126,22 @@ def check_owner(before: Intent | None, event: ServerEvent) -> None:
         raise EventInvalid("data.server_id", reason)
 
 
+def _namespace(source: str) -> str | None:
+    """Return the owner that events of this source come from; None: a sender without a token of its own."""
+    return source if owner_of(source) or source.startswith(_WATCHERS) else None
+
+
+def refused(before: Intent, event: ServerUp) -> Intent:
+    """Return the intent with a note of another owner's announcement; the same one changes nothing again."""
+    return before.model_copy(
+        update={"conflict": f"an announcement by {event.source} was refused: another owner has it"}
+    )
+
+
 def _on_reference(before: Intent, event: ServerEvent) -> Intent:
     after = before.model_copy(update={"desired": before.desired + 1, "traceparent": event.traceparent})
     if isinstance(event, ServerDown):
-        return after.model_copy(update={"status": "stopped", "not_before": 0.0, **_NOT_SUSPECT})
+        return after.model_copy(update={"status": "stopped", "not_before": 0.0, "conflict": None, **_NOT_SUSPECT})
     return after
 
 

@@ -261,6 +261,8 @@ def test_a_label_with_the_id_of_a_server_of_the_file_changes_nothing_and_the_oth
     intent = intents.intent("payments")
     assert intent is not None
     assert (intent.announcement, intent.status) == (of_the_file.data, "running")
+    assert DOCKER_SOURCE in (intent.conflict or "")
+    assert [DOCKER_SOURCE in letter.body for letter in intents.dead_letters(10)] == [True]
     assert [(log["origin"], log["server"]) for log in logs if log["event"] == "server_not_announced"] == [
         (DOCKER_SOURCE, "payments")
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.catalog import OPERATOR_SOURCE, PRODUCER_PREFIX
+from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, PRODUCER_PREFIX
 from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
 from shared.intents.definitions import ChangedDefinition, Definitions
@@ -692,6 +692,10 @@ def of(source: str, event: ServerEvent) -> ServerEvent:
         (CI, WEB, down()),
         (CI, UNNAMED, up()),
         (UNNAMED, CI, up()),
+        (UNNAMED, DOCKER_SOURCE, up()),
+        (DOCKER_SOURCE, f"{DOCKER_SOURCE}/other", up()),
+        (DOCKER_SOURCE, KUBERNETES_SOURCE, down()),
+        (KUBERNETES_SOURCE, UNNAMED, up()),
         (UNNAMED, CI, down()),
     ],
 )
@@ -704,7 +708,27 @@ def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
     with pytest.raises(EventInvalid, match=r"data\.server_id: .* names the server|belongs to another producer"):
         store.record(of(sender, event), due_in_s=60)
 
-    assert store.intent("s") == before
+    after = store.intent("s")
+    assert before is not None
+    assert after == before.model_copy(update={"conflict": after.conflict if after else None})
+
+
+def test_the_owner_sees_the_announcement_of_another_one_until_the_server_stops(store: Intents) -> None:
+    store.record(of(DOCKER_SOURCE, up()), due_in_s=60)
+    for _ in range(2):
+        with pytest.raises(EventInvalid):
+            store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60)
+    position = store.changes().position
+    with pytest.raises(EventInvalid):
+        store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60)
+    refused = store.intent("s")
+
+    assert refused is not None
+    assert "an announcement by toolscale/kubernetes was refused" in (refused.conflict or "")
+    assert store.changes(position).intents == {}
+    assert store.record(of(DOCKER_SOURCE, up()), due_in_s=60).intent.conflict == refused.conflict
+    assert store.record(of(DOCKER_SOURCE, down()), due_in_s=60).intent.conflict is None
+    assert store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60).intent.source == KUBERNETES_SOURCE
 
 
 @pytest.mark.parametrize(
@@ -720,6 +744,8 @@ def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
         (CI, CI, down()),
         (CI, WEB, changed()),
         (CI, UNNAMED, down()),
+        (DOCKER_SOURCE, UNNAMED, down()),
+        (DOCKER_SOURCE, FILE, up()),
         (UNNAMED, "another-platform", up()),
     ],
 )
