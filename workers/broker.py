@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from typing_extensions import override
 
 from shared.errors import ToolscaleError
-from workers.intents.store import IntentStore
+from shared.intents.intents import Intents
 
 _LETTER_CHARACTERS = 1 << 20
 _REASON_CHARACTERS = 500
@@ -29,7 +29,7 @@ OnInvalidItem = Callable[[str, str], None]
 """Called with the reason and the item."""
 
 
-def keep_refused_messages(intents: Callable[[], IntentStore]) -> None:
+def keep_refused_messages(intents: Callable[[], Intents]) -> None:
     """Store items that are no messages, and messages of unknown tasks, as dead letters of this worker process."""
 
     def add_dead_letter(reason: str, body: str) -> None:
@@ -102,7 +102,7 @@ def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
                 raise RedisConnectionError("the connection of this channel was closed")
             if self._kept_client and not asynchronous and self._kept_client.connection_pool is self.pool:
                 return self._kept_client
-            client = super()._create_client(asynchronous)
+            client: Any = super()._create_client(asynchronous)
             client.set_response_callback("BRPOP", checked_pop)
             client.set_response_callback("RPOP", checked_item)
             if not asynchronous:

@@ -1,6 +1,6 @@
 """The configuration of the workers' Celery app.
 
-The workers rely on intents, not on delivery (see `workers/intents`). These settings make lost messages rare and
+The workers rely on intents, not on delivery (see `shared/intents`). These settings make lost messages rare and
 redelivery quick; the sweep repairs the rest.
 """
 

@@ -11,15 +11,15 @@ from shared.catalog import DefinitionPolicy, Encoding, Listing
 from shared.errors import IndexUnavailable
 from shared.index.contract import IndexVersion, ToolIndex
 from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
 from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
-from workers.indexing.remembered import RememberedFeatures
-from workers.intents import open_intents
-from workers.intents.store import Intent, IntentStore
+from workers.indexing.features import FeatureLocks
 from workers.maintenance.rebuild import rebuild_if_lost
 from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
@@ -38,7 +38,7 @@ class Dependencies:
     `starts` are the turns of stdio servers to start. `definition_changes` is the policy of a server without a label.
     """
 
-    intents: IntentStore
+    intents: Intents
     index: ToolIndex
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
@@ -51,7 +51,7 @@ class Dependencies:
     computing: AbstractContextManager[object] = field(default_factory=nullcontext)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     definition_changes: DefinitionPolicy = "notify"
-    remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
+    feature_locks: FeatureLocks = field(default_factory=FeatureLocks)
 
     def active(self) -> OpenVersion:
         """Return the active index version; without `versions`, the one of `index` and `embedder`.
@@ -80,7 +80,7 @@ class Dependencies:
             self.index.close()
 
 
-def open_dependencies(settings: Settings, intents: IntentStore, metrics: WorkerMetrics | None = None) -> Dependencies:
+def open_dependencies(settings: Settings, intents: Intents, metrics: WorkerMetrics | None = None) -> Dependencies:
     """Open the neighbours other than the intents; the first embedded text loads the model.
 
     Raises:
@@ -130,12 +130,12 @@ class LazyDependencies:
         self._settings = settings
         self._metrics = metrics
         self._opened = overrides
-        self._intents: IntentStore | None = overrides.intents if overrides else None
+        self._intents: Intents | None = overrides.intents if overrides else None
         self._opening = threading.RLock()
         # a separate lock: opening the index may wait for a server that does not answer
         self._opening_intents = threading.Lock()
 
-    def intents(self) -> IntentStore:
+    def intents(self) -> Intents:
         """Return the intent store, without opening the index: events are recorded when the index does not answer."""
         with self._opening_intents:
             if self._intents is None:

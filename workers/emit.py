@@ -13,8 +13,9 @@ import structlog
 from shared.catalog import owner_of
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import TYPE_PREFIX, ServerEvent, parse_event
+from shared.intents.intent import Intent, Recorded
+from shared.intents.intents import Intents
 from shared.observability.tracing import SpanKind, span, traceparent
-from workers.intents.store import Intent, IntentStore, Recorded
 from workers.metrics import WorkerMetrics
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Emitter:
     The sweep sends another message for an event after `due_in_s` seconds.
     """
 
-    intents: IntentStore
+    intents: Intents
     enqueue: Enqueue
     due_in_s: float
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)

@@ -25,13 +25,14 @@ from shared.catalog import (
     owner_of,
 )
 from shared.errors import ServerError, ServerTimeout
+from shared.index.contract import ToolIndex
+from shared.intents.intent import Intent
 from shared.observability.tracing import SpanKind, span
 from shared.text.forms import indexed_tool
 from workers.dependencies import Dependencies
 from workers.indexing.changes import review
 from workers.indexing.failures import park, record_failure
 from workers.indexing.features import FeatureDependencies, compute_features
-from workers.indexing.fenced import FencedIndex
 from workers.indexing.records import (
     invalidate_record,
     is_current,
@@ -40,9 +41,6 @@ from workers.indexing.records import (
     stopped_record,
     unlisted_record,
 )
-from workers.intents.leases import held
-from workers.intents.requests import request_reconcile
-from workers.intents.store import Intent, Lease
 from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
 
 SOURCE = "toolscale/worker"
@@ -97,10 +95,10 @@ class Hidden(Ingested):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One reconciliation: its intent, and the active index version as of its beginning, behind the lease."""
+    """One reconciliation: its intent, and the active index version as of its beginning."""
 
     intent: Intent
-    index: FencedIndex
+    index: ToolIndex
     features: FeatureDependencies
     deps: Dependencies
 
@@ -114,17 +112,17 @@ def reconcile(server_id: str, deps: Dependencies) -> Ingested | None:
     Raises:
         ServerError: the server could not be listed; its last tools stay and are marked stale.
         LeaseHeld: another run has the lease, or this run lost it; a lost lease requests another reconciliation, since
-            the last write may have come late.
+            writes may have come late.
     """
-    with held(server_id, deps.intents) as lease, deps.slots.released(server_id):
+    with deps.intents.held(server_id), deps.slots.released(server_id):
         intent = deps.intents.begin(server_id)
         if intent is None:
             return None
         try:
             with span("reconcile", intent.traceparent, SpanKind.CONSUMER, server=server_id, generation=intent.desired):
-                return _reconcile_intent(intent, lease, deps)
+                return _reconcile_intent(intent, deps)
         except ServerError:
-            raise  # the failure is recorded, or the lease was lost
+            raise  # the failure is recorded
         except Exception:  # an internal error: it does not count as a worker's death
             deps.intents.retry_later(server_id)
             raise
@@ -165,29 +163,22 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     return Ingested(*numbers, meaning, cosmetic, record.catalogue_id)
 
 
-def _reconcile_intent(intent: Intent, lease: Lease, deps: Dependencies) -> Ingested | None:
+def _reconcile_intent(intent: Intent, deps: Dependencies) -> Ingested | None:
     active = deps.active()
-    index = FencedIndex(active.index, lease)
+    index = active.index
     if intent.parked:
         # logged before the listing: if the server kills this worker, it is the last line of its log
         structlog.get_logger().warning("parked_server_retried", server=intent.server_id, attempt=intent.attempts)
     elif intent.attempts > deps.failure_policy.quarantine_after:
         park(intent, index, deps.intents, deps.failure_policy.quarantine_after)
         return None
-    # unfenced: computing features only reads the index, and reads need no lease
     features = FeatureDependencies(
-        active.index,
-        active.embedder,
-        deps.counters,
-        deps.intents,
-        deps.computing,
-        deps.metrics,
-        deps.remembered,
+        index, active.embedder, deps.counters, deps.computing, deps.metrics, deps.feature_locks
     )
     run = Run(intent, index, features, deps)
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
-        request_reconcile(intent.server_id, deps.intents, MIGRATION_SOURCE)  # the tools went to the previous version
+        deps.intents.request(intent.server_id, MIGRATION_SOURCE)  # the tools went to the previous version
     unaccepted = None if ingested.catalogue_id is None else ingested.unaccepted
     deps.intents.commit(intent.server_id, intent.desired, ingested.catalogue_id, unaccepted)
     return ingested
@@ -205,7 +196,7 @@ def _reconcile_running(run: Run) -> Ingested:
     except ServerError as error:
         record_failure(error, intent, index, deps.intents, deps.failure_policy)
         if _was_crowded_out(error, intent, deps):
-            request_reconcile(intent.server_id, deps.intents, SOURCE)
+            deps.intents.request(intent.server_id, SOURCE)
         raise
     ingested = ingest(listing, run)
     if listing.marked:
@@ -243,7 +234,7 @@ def _write_batch(
     definitions: Mapping[str, ToolDefinition], declared_name: str, changed_since: Mapping[str, str], run: Run
 ) -> None:
     """Write the tools of these digests, in parts as their features become available."""
-    with closing(compute_features(definitions, declared_name, run.features)) as parts:  # a failed write frees claims
+    with closing(compute_features(definitions, declared_name, run.features)) as parts:  # a failed write ends it
         for features in parts:
             tools = [
                 _tool(definitions[tool_digest], tool_digest, tool_features, changed_since, run.intent)

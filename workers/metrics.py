@@ -19,7 +19,7 @@ from shared.observability.unreadable import UNREADABLE
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily
 
-    from workers.intents.store import Backlog
+    from shared.intents.intent import Backlog
 
 Stage = Literal["fetch", "count", "embed", "upsert"]
 EventResult = Literal["recorded", "refused", "not_recorded"]

@@ -13,13 +13,13 @@ from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
 from shared.index.contract import SHARES
+from shared.intents.intents import Intents
 from shared.observability.failures import FailureLog
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
 from workers.fetch.interrupt import FetchInterrupted
 from workers.ingest import reconcile
-from workers.intents.store import IntentStore
 from workers.maintenance.audit import AuditRounds
 from workers.maintenance.migrate import migrate
 from workers.maintenance.rebuild import maintain_index
@@ -49,7 +49,7 @@ class Tasks:
     def __init__(
         self,
         app: Celery,
-        intents: Callable[[], IntentStore],
+        intents: Callable[[], Intents],
         dependencies: Callable[[], Dependencies],
         message_time_s: float,
         metrics: WorkerMetrics,
@@ -175,8 +175,8 @@ def send_reconcile(app: Celery, server_id: str, in_s: float = 0.0) -> None:
 def _waiting(app: Celery) -> int:
     """Return the number of messages in the queue."""
     with app.connection_for_write() as connection:
-        found: int = connection.default_channel.queue_declare(app.conf.task_default_queue, passive=True).message_count
-        return found
+        channel: Any = connection.default_channel  # the stubs have no methods of it
+        return int(channel.queue_declare(app.conf.task_default_queue, passive=True).message_count)
 
 
 def send_migrate(app: Celery) -> None:

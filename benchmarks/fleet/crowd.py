@@ -19,11 +19,12 @@ from benchmarks.fleet.watching import watched_worker
 from benchmarks.throughput.embedded import PATIENCE_S, up, wait_until_committed
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from shared.text.tokens import counters
 from tests.support.processes import Running
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 
 PROTOCOLS: dict[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}
 
@@ -109,7 +110,7 @@ def _resync(at: Site, servers: RunningFleet, era: Era, working: Sequence[Running
 def make_due(at: Site) -> None:
     """Record the end of a reconciliation of each server, with a resync interval of 1 ms."""
     at_once = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=0.001)
-    with closing(RedisIntents(connect(at.composition.redis_url), at_once)) as intents:
+    with closing(Intents(RedisStorage(connect(at.composition.redis_url)), at_once)) as intents:
         for intent in intents.intents():
             intents.commit(intent.server_id, intent.desired)
 

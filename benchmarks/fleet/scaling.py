@@ -11,9 +11,9 @@ from functools import partial
 from benchmarks.fleet.results import Crowd, Haystack, MetricsBySize, Results, Storm
 from benchmarks.qdrant_memory import Results as QdrantMemory
 from benchmarks.throughput.report import number, table
+from shared.intents.transitions import EARLIEST_SHARE
 from shared.settings import Settings
 from shared.text.embedding import BUNDLED_DIMENSION
-from workers.intents.transitions import EARLIEST_SHARE
 from workers.tasks import SWEEP_LIMIT
 
 # A worker process is planned to be this busy, so that events find it with time to spare.

@@ -41,9 +41,9 @@ def main() -> None:
     """Work until asked to end."""
     from celery import signals  # noqa: PLC0415  # only the program works
 
+    from shared.intents.intents import open_intents  # noqa: PLC0415
     from workers.celery_app import build_app  # noqa: PLC0415
     from workers.dependencies import open_dependencies  # noqa: PLC0415
-    from workers.intents import open_intents  # noqa: PLC0415
 
     settings, stages = load_settings(), Stages()
 

@@ -16,14 +16,15 @@ import psutil
 
 from benchmarks.listeners.results import Connections, Plan, Reading
 from shared.events import ServerAnnouncement, ServerChanged, ServerRef, ServerUp
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.support.metrics import scraped
 from tests.support.notifying import notifying_server
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_server
 from tests.support.waiting import eventually
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 
 COMPLETE_READS, CHANGES = "benchmarks.listeners.complete_reads", "workers.notifications"
 UNUSED_URL = "http://127.0.0.1:9/mcp"
@@ -85,7 +86,7 @@ def _started(module: str, url: str, directory: Path, subscribe: str) -> Replica:
     return Replica(psutil.Popen([sys.executable, "-m", module], env=environment, stderr=subprocess.DEVNULL), port)
 
 
-def announce(store: RedisIntents, count: int, url: str) -> list[str]:
+def announce(store: Intents, count: int, url: str) -> list[str]:
     """Store intents of so many running and listed servers at this URL."""
     server_ids = [f"team-{number % 97:02}/server-{number:05}" for number in range(count)]
     for server_id in server_ids:
@@ -107,8 +108,8 @@ def readings(plan: Plan, directory: Path) -> tuple[Reading, ...]:
     return before, after, busy
 
 
-def _store(url: str) -> RedisIntents:
-    return RedisIntents(connect(url), RetryPolicy(3_600.0, 3_600.0))
+def _store(url: str) -> Intents:
+    return Intents(RedisStorage(connect(url)), RetryPolicy(3_600.0, 3_600.0))
 
 
 def _reading(case: str, module: str, url: str, directory: Path, processes: int, seconds: float) -> Reading:
@@ -137,7 +138,7 @@ def _sent(client: object) -> int:
 
 
 @contextmanager
-def reconciling(store: RedisIntents, server_ids: Sequence[str], per_s: float) -> Generator[None]:
+def reconciling(store: Intents, server_ids: Sequence[str], per_s: float) -> Generator[None]:
     """Write intents as the resync of an unchanged fleet does, at this rate, until the block ends."""
     stopped, servers = threading.Event(), cycle(server_ids)
 

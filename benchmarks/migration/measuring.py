@@ -13,10 +13,11 @@ from shared.catalog import Endpoint, ServerRecord
 from shared.index.engine import Engine, tools_spec
 from shared.index.points import walk
 from shared.index.tool_index import QdrantIndex
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.fakes import embedded, make_tool
 from tests.support.index_versions import NEW, OLD, Catalogue, active_version, index_version, migrate
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.maintenance.migrate import PAGE
 
 TOOLS_PER_SERVER = 20
@@ -27,7 +28,7 @@ def measure(engine: Engine, tools: int, repetitions: int) -> Size:
     """Measure on an empty engine, and leave its collections to the caller."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        closing(SqliteIntents(Path(directory) / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(SqliteStorage(Path(directory) / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents,
     ):
         shop = Catalogue(engine, intents)
         shop.worker(OLD)

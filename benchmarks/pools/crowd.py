@@ -23,8 +23,8 @@ from benchmarks.throughput.embedded import embedded_settings, up
 from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import Footprint
+from shared.intents.intents import open_intents
 from workers.dependencies import open_dependencies
-from workers.intents import open_intents
 
 # near the limits of a response: 4 MiB, 150,000 values
 TOOLS, VALUES, DESCRIPTION = 8, 9_000, 400_000

@@ -15,10 +15,10 @@ from benchmarks.throughput.embedded import embedded_settings, up
 from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.errors import ServerError
+from shared.intents.intents import open_intents
 from shared.observability.logging import configure_logging
 from workers.dependencies import Dependencies, open_dependencies
 from workers.ingest import reconcile
-from workers.intents import open_intents
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from benchmarks.pools.load import look
 from benchmarks.throughput.embedded import embedded_settings, up
 from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
+from shared.intents.intents import open_intents
 from workers.dependencies import open_dependencies
 from workers.fetch.interrupt import interrupt_fetches
-from workers.intents import open_intents
 
 WINDOW_S = 5.0
 _PATIENCE_S = 120.0

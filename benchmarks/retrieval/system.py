@@ -22,14 +22,14 @@ from query.tools.registry import builtin_tools
 from shared.catalog import OPERATOR_SOURCE, Listing
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.contract import ToolIndex, collection_name
+from shared.intents.intent import Intent
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder
 from shared.text.tokens import counters
 from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents import open_intents
-from workers.intents.store import Intent
 
 # Nothing connects to a server: the corpus supplies the listings, and the product does the rest.
 NOWHERE = "http://127.0.0.1:9/mcp"

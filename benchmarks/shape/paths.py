@@ -28,12 +28,12 @@ from query.search.live_index import live_index
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.events import ServerAnnouncement, ServerUp
+from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
-from workers.intents import open_intents
 from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER
 
 TOOLS = one_page(tool("read_file", "Read a file"), tool("write_file", "Write a file"))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from benchmarks.throughput.fleet import FleetServer
 from shared.events import ServerAnnouncement, ServerEvent, ServerUp
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from shared.settings import Settings, load_settings
 from tests.support.qdrant_server import qdrant_url
-from workers.intents.store import Intent, IntentStore
 
 PATIENCE_S = 300.0
 POLL_S = 0.005
@@ -22,7 +23,7 @@ class Producer:
     """Sends events into a composition, and the store in which one sees what became of them."""
 
     emit: Callable[[ServerEvent], Intent]
-    intents: IntentStore
+    intents: Intents
 
 
 def embedded_settings(directory: Path) -> Settings:
@@ -41,7 +42,7 @@ def up(server: FleetServer) -> ServerUp:
     return ServerUp(data=ServerAnnouncement(server_id=server.server_id, url=server.url))
 
 
-def wait_until_committed(intents: IntentStore, server_ids: Iterable[str], within_s: float = PATIENCE_S) -> None:
+def wait_until_committed(intents: Intents, server_ids: Iterable[str], within_s: float = PATIENCE_S) -> None:
     """Return when the index reflects all that was recorded of these servers, seen within 5 ms.
 
     Raises:
@@ -58,6 +59,6 @@ def wait_until_committed(intents: IntentStore, server_ids: Iterable[str], within
         time.sleep(POLL_S)
 
 
-def _is_lagging(intents: IntentStore, server_id: str) -> bool:
+def _is_lagging(intents: Intents, server_id: str) -> bool:
     intent = intents.intent(server_id)
     return intent is None or intent.is_lagging

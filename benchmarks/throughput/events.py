@@ -63,9 +63,9 @@ def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list
 @contextmanager
 def redis_producer(url: str, directory: Path) -> Generator[Producer]:
     """Yield a producer that records in Redis and wakes a worker, as `toolscale emit` does."""
+    from shared.intents.intents import open_intents  # noqa: PLC0415
     from workers.celery_app import build_app  # noqa: PLC0415
     from workers.emit import Emitter  # noqa: PLC0415
-    from workers.intents import open_intents  # noqa: PLC0415
     from workers.tasks import send_reconcile  # noqa: PLC0415
 
     settings = index_settings(directory).model_copy(update={"redis_url": url})

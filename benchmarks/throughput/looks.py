@@ -15,9 +15,9 @@ from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Looks, Spread, StageShare
 from benchmarks.throughput.stages import STAGES, Stage, Stages, timed_dependencies
 from shared.events import ServerChanged, ServerEvent, ServerRef
+from shared.intents.intents import open_intents
 from workers.dependencies import Dependencies, open_dependencies
 from workers.ingest import reconcile
-from workers.intents import open_intents
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from shared.index.contract import ToolIndex
+from shared.intents.intents import Intents
 from shared.text.embedding import Embedder
 from workers.dependencies import Dependencies
-from workers.intents.store import IntentStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def timed_dependencies(deps: Dependencies, stages: Stages) -> Dependencies:
     """Return the same collaborators with every call noted in `stages`."""
     return replace(
         deps,
-        intents=cast("IntentStore", Timed(deps.intents, stages, INTENT_STAGES)),
+        intents=cast("Intents", Timed(deps.intents, stages, INTENT_STAGES)),
         list_server=stages.around("list", deps.list_server, lambda _intent: 1),
         counters={
             encoding: stages.around("count", count, lambda _text: 1) for encoding, count in deps.counters.items()

@@ -8,9 +8,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from shared.intents.intent import Intent
 from tests.chaos.schedules import ROUNDS_TO_SETTLE, Kind, OpenStore, event, kinds, server_ids
 from tests.chaos.tally import Tallied, Tally
-from workers.intents.store import Intent
 
 
 class Fates(Tallied):

@@ -17,6 +17,10 @@ from celery import Celery
 
 from benchmarks.throughput.machine import this_machine
 from shared.errors import IntentsUnavailable
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.chaos.asking import asking
 from tests.chaos.fleet import Fleet, serve
@@ -29,9 +33,6 @@ from tests.chaos.truth import differences
 from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
-from workers.intents.redis_store import RedisIntents
-from workers.intents.store import Intent
-from workers.intents.transitions import RetryPolicy
 
 LEASE_S = 2.0
 RETRY_AFTER_S = 1.0
@@ -64,7 +65,7 @@ class Chaos:
         self._port = free_port()
         self._composition = Composition(self._redis.url, self._index, self._settings())
         pace = RetryPolicy(RETRY_AFTER_S, RETRY_MAX_S)
-        self._intents = opened.enter_context(closing(RedisIntents(connect(self._redis.url), pace)))
+        self._intents = opened.enter_context(closing(Intents(RedisStorage(connect(self._redis.url)), pace)))
         producer = opened.enter_context(Celery("producer", broker=self._redis.url))
         producer.conf.update(task_default_queue="toolscale", task_publish_retry=False)
         self._load = Load(self._fleet, self._intents, producer, self._rng, RETRY_AFTER_S)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from shared.catalog import EmbeddedTool, ServerRecord, Status
 from shared.errors import LeaseHeld
+from shared.intents.intents import Intents
+from shared.intents.storage import Lease
 from tests.support.fakes import FakeIndex
-from workers.intents.store import Lease
+from workers.indexing.features import FeatureLocks
 
 
 class Crash(BaseException):
@@ -74,11 +77,10 @@ class Outbox:
 
 
 class Leases:
-    """Owners of server leases and claims of texts. A test can revoke both, as after a pause of the owner."""
+    """Owners of server leases. A test can revoke a lease, as after a pause of its owner."""
 
     def __init__(self) -> None:
         self._holders: dict[str, object] = {}
-        self._claimed: set[str] = set()
 
     @contextmanager
     def lease(self, server_id: str) -> Generator[Lease]:
@@ -92,21 +94,11 @@ class Leases:
             if self.is_held(server_id, held):
                 del self._holders[server_id]
 
-    @contextmanager
-    def claim(self, keys: Collection[str]) -> Generator[frozenset[str]]:
-        ours = frozenset(keys) - self._claimed
-        self._claimed |= ours
-        try:
-            yield ours
-        finally:
-            self._claimed -= ours
-
     def is_held(self, server_id: str, lease: object) -> bool:
         return self._holders.get(server_id) is lease
 
     def lose(self, server_id: str) -> None:
         self._holders.pop(server_id, None)
-        self._claimed.clear()
 
 
 class _Held:
@@ -119,12 +111,22 @@ class _Held:
             raise LeaseHeld(self._server_id, "the lease was lost")
 
 
+class LocksOfManyWorkers(FeatureLocks):
+    """Locks of runs that are each in a process of its own, so that none waits for another."""
+
+    @contextmanager
+    def held(self, model: str, digests: Collection[str]) -> Generator[frozenset[str]]:
+        yield frozenset(digests)
+
+
 class WithLeases:
-    """An intent store but for its leases and claims, which are these."""
+    """Intents but for their leases, which are these."""
 
     def __init__(self, store: Any, leases: Leases) -> None:
         self._store = store
-        self.lease, self.claim = leases.lease, leases.claim
+        self.lease = leases.lease
+        held: Any = Intents.held
+        self.held = partial(held, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -13,10 +13,10 @@ from kombu.exceptions import OperationalError
 
 from shared.errors import IntentsUnavailable
 from shared.events import ServerEvent
+from shared.intents.intents import Intents
 from tests.chaos.fleet import Fleet, Scripted
 from tests.support.builders import down
 from workers.emit import Emitter
-from workers.intents.store import IntentStore
 from workers.tasks import send_reconcile
 
 RECORDED_WITHIN_S = 30.0
@@ -26,9 +26,7 @@ RACES = 3
 class Load:
     """A producer of events about a fleet; `rng` decides what happens, and `due_in_s` is the time of a message."""
 
-    def __init__(
-        self, fleet: Fleet, intents: IntentStore, producer: Celery, rng: random.Random, due_in_s: float
-    ) -> None:
+    def __init__(self, fleet: Fleet, intents: Intents, producer: Celery, rng: random.Random, due_in_s: float) -> None:
         self.events = self.unannounced = 0
         self._fleet = fleet
         self._intents = intents

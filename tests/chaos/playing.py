@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from benchmarks.throughput.machine import this_machine
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.sqlite import SqliteStorage
 from shared.service.redis import connect
 from tests.chaos.fates import Fates
 from tests.chaos.results import Played, Schedules
 from tests.chaos.schedules import NO_WAIT, Chaos, ChaosWithoutRetries, OpenStore
 from tests.chaos.tally import Tallied, Tally
 from tests.support.redis_server import redis_server
-from workers.intents.redis_store import RedisIntents
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import IntentStore
 
 STEPS_AT_MOST = 40
 
@@ -82,16 +82,16 @@ def play(
 
 def sqlite_in(directory: Path) -> OpenStore:
     """Return a function that opens an empty store in a file below this directory."""
-    return lambda: SqliteIntents(Path(tempfile.mkdtemp(dir=directory)) / "intents.sqlite3", NO_WAIT)
+    return lambda: Intents(SqliteStorage(Path(tempfile.mkdtemp(dir=directory)) / "intents.sqlite3"), NO_WAIT)
 
 
 def redis_at(url: str) -> OpenStore:
     """Return a function that empties this Redis and opens a store in it."""
 
-    def open_emptied() -> IntentStore:
+    def open_emptied() -> Intents:
         client = connect(url)
         client.flushall()
-        return RedisIntents(client, NO_WAIT)
+        return Intents(RedisStorage(client), NO_WAIT)
 
     return open_emptied
 

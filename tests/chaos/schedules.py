@@ -17,21 +17,22 @@ from hypothesis.stateful import invariant, precondition, rule
 from shared.catalog import ENCODINGS, Encoding, Listing, Status, digest, point_id
 from shared.errors import IntentsUnavailable, ServerError, ServerTimeout
 from shared.events import ServerEvent
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.transitions import RetryPolicy
 from shared.text.tokens import Counter, estimate
-from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Outbox, Steps, WithLeases
+from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, LocksOfManyWorkers, Outbox, Steps, WithLeases
 from tests.chaos.tally import Tallied, Tally
 from tests.support.builders import World, changed, definition, down, estimated_counts, listing, up
 from tests.support.fakes import FakeEmbedder
 from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
-from workers.intents.store import Intent, IntentStore
-from workers.intents.transitions import RetryPolicy
 from workers.maintenance.audit import audit, differences
 from workers.metrics import AuditResult
 from workers.tasks import Tasks
 
-OpenStore = Callable[[], IntentStore]
+OpenStore = Callable[[], Intents]
 Kind = Literal["up", "down", "changed"]
 
 NO_WAIT = RetryPolicy(first_s=0.0, longest_s=0.0, resync_s=1e-9)
@@ -73,8 +74,15 @@ class Chaos(Tallied):
         counters: dict[Encoding, Counter] = {"cl100k_base": estimate, "o200k_base": estimate}
         self.leases = Leases()
         self.open_store, self.was_wiped = open_store, False
-        intents = self.opened()
-        self.deps = Dependencies(intents, self.index, FakeEmbedder(), counters, self.list_server, self.patience)
+        self.deps = Dependencies(
+            self.opened(),
+            self.index,
+            FakeEmbedder(),
+            counters,
+            self.list_server,
+            self.patience,
+            feature_locks=LocksOfManyWorkers(),
+        )
         self.tasks = Tasks(
             cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics, 1.0
         )
@@ -84,8 +92,8 @@ class Chaos(Tallied):
         for server_id in SERVERS:
             self.world.servers[server_id] = listing(definition("t"))
 
-    def opened(self) -> IntentStore:
-        return cast("IntentStore", WithLeases(self.open_store(), self.leases))
+    def opened(self) -> Intents:
+        return cast("Intents", WithLeases(self.open_store(), self.leases))
 
     def list_server(self, intent: Intent) -> Listing:
         self.steps.next()

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from tests.support import warm
 from tests.support.hostile.processes import good_stdio
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from workers.intents import open_intents
 
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))

@@ -14,6 +14,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.e2e.test_serve import ask, serving
 from tests.support.builders import changed, up
@@ -25,8 +28,6 @@ from tests.support.processes import Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, own_qdrant_url
 from tests.support.waiting import eventually
 from tests.support.warm import cold_starts, run
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 
 ROOT = Path(__file__).parents[2]
 # The last commit whose stored documents have no version; the commit of the previous release replaces it.
@@ -103,7 +104,7 @@ def test_worker_and_query_service_of_the_previous_release_use_the_stores_of_this
     pages = [before]
     with (
         scripted_http(lambda exchange: exchange.play(pages[0])) as server,
-        closing(RedisIntents(connect(composition.redis_url), RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(RedisStorage(connect(composition.redis_url)), RetryPolicy(1.0, 4.0))) as intents,
     ):
         with composition.worker():
             intents.record(up("files", url=server.url), due_in_s=0)
@@ -140,6 +141,6 @@ def querying(composition: Composition) -> Generator[tuple[Running, str]]:
         yield running, f"http://127.0.0.1:{port}/mcp"
 
 
-def is_listed(intents: RedisIntents, generation: int) -> bool:
+def is_listed(intents: Intents, generation: int) -> bool:
     intent = intents.intent("files")
     return intent is not None and intent.committed >= generation

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from shared.catalog import Scope, ToolDefinition
 from shared.errors import LeaseHeld
-from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, Steps, WithLeases
+from shared.intents.definitions import Definitions
+from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, LocksOfManyWorkers, Steps, WithLeases
 from tests.support.builders import WritePath, changed, definition, listing, up, write_path
 from tests.support.profiles import examples
 from workers.indexing.accepted import definition_digest
 from workers.ingest import reconcile
-from workers.intents.definitions import Definitions
 
 # --- the digest ---
 
@@ -197,6 +197,7 @@ def test_no_crash_and_no_late_write_serves_a_definition_that_is_not_accepted(hap
         path.index = InterruptedIndex(steps)
         intents: Any = WithLeases(_InterruptedIntents(path.deps.intents, steps), leases)
         path.deps = replace(path.deps, index=path.index, intents=intents, definition_changes="approve")
+        path.deps = replace(path.deps, feature_locks=LocksOfManyWorkers())
         with closing(intents):
             path.world.servers["s"] = listing(definition("a", "x"))
             path.deps.intents.record(up(), due_in_s=0)

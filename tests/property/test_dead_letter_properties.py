@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.intents.dead_letters import CUT_MARK, LETTER_BYTES, DeadLetter
+from shared.intents.intent import CUT_MARK, LETTER_BYTES, DeadLetter
 
 # Characters of one to six bytes as JSON, lone surrogates included.
 PARTS = st.sampled_from(["x", "\x01", "\\", '"', "é", "\U0001f600", "\ud800"])

@@ -42,11 +42,11 @@ def test_reuse_gives_the_points_that_a_fresh_start_gives(looks: list[tuple[str, 
 
 @settings(max_examples=examples(80))
 @given(looks=looks)
-def test_the_text_of_a_small_definition_is_counted_and_embedded_once_by_a_worker(
+def test_a_definition_that_is_in_the_index_is_neither_counted_nor_embedded_again(
     looks: list[tuple[str, Listing]],
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        path, seen = write_path(Path(directory)), set[str]()
+        path, indexed = write_path(Path(directory)), set[str]()
         for server_id, listed in looks:
             counted = len(path.counted.texts)
 
@@ -54,9 +54,8 @@ def test_the_text_of_a_small_definition_is_counted_and_embedded_once_by_a_worker
             path.deps.intents.record(up(server_id), due_in_s=60)
             reconcile(server_id, path.deps)
 
-            new = {point.tool.digest for point in path.index.points().values()} - seen
-            seen |= new
-            assert len(path.counted.texts) - counted == len(new) * len(FORMS)
+            before, indexed = indexed, {point.tool.digest for point in path.index.points().values()}
+            assert len(path.counted.texts) - counted == len(indexed - before) * len(FORMS)
         path.deps.intents.close()
 
 

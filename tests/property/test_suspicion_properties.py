@@ -13,11 +13,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.builders import up
 from tests.support.profiles import examples
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Intent
-from workers.intents.transitions import RetryPolicy
 
 PACE = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=300.0)
 SWEEP_S = 5.0
@@ -40,7 +41,7 @@ class Site:
     listed_at: dict[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
-        self.intents = SqliteIntents(Path(":memory:"), PACE, clock=lambda: self.now)
+        self.intents = Intents(SqliteStorage(Path(":memory:"), clock=lambda: self.now), PACE)
 
     def announce(self, server_ids: list[str]) -> None:
         self.messages += [

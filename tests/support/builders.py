@@ -12,13 +12,14 @@ from typing import Any
 from shared.catalog import Encoding, Listing, ToolDefinition
 from shared.errors import CountFailed, ServerError
 from shared.events import ServerAnnouncement, ServerChanged, ServerDown, ServerRef, ServerUp
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.text.forms import estimate_tool
 from shared.text.tokens import Counter, estimate
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from workers.dependencies import Dependencies
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Intent
-from workers.intents.transitions import RetryPolicy
 
 RETRY_POLICY = RetryPolicy(first_s=0.05, longest_s=1.0)
 
@@ -116,7 +117,7 @@ def write_path(directory: Path, *, failing: frozenset[Encoding] = frozenset()) -
     counters: dict[Encoding, Counter] = {"cl100k_base": counted, "o200k_base": estimate}
     counters |= dict.fromkeys(failing, _fail)
     clock = Clock()
-    intents = SqliteIntents(directory / "intents.sqlite3", RETRY_POLICY, clock=clock)
+    intents = Intents(SqliteStorage(directory / "intents.sqlite3", clock=clock), RETRY_POLICY)
     deps = Dependencies(intents, index, embedder, counters, world.list_server)
     return WritePath(deps, world, index, embedder, counted, clock)
 

@@ -17,15 +17,15 @@ from shared.index.contract import SERVERS_COLLECTION, IndexVersion
 from shared.index.engine import SERVERS_SPEC, Engine
 from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.versions import IndexStore
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.text.embedding import Embedder
 from shared.text.tokens import estimate
 from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents.base import StoredIntents
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.maintenance import migrate as migration
 from workers.maintenance import rebuild
 from workers.maintenance.audit import AuditRounds
@@ -47,7 +47,7 @@ class Catalogue:
     """The index, the intents and the servers, which all workers of a test share."""
 
     engine: Engine
-    intents: StoredIntents
+    intents: Intents
     world: World = field(default_factory=World)
 
     def worker(self, model: str, make_embedder: Callable[[str], Embedder] = SaltedEmbedder) -> Dependencies:
@@ -120,8 +120,8 @@ def catalogue(engine: str, directory: Path) -> Generator[Catalogue]:
         yield Catalogue(opened, intents)
 
 
-def _intents(directory: Path) -> SqliteIntents:
-    return SqliteIntents(directory / "intents.sqlite3", RetryPolicy(first_s=0.05, longest_s=1.0))
+def _intents(directory: Path) -> Intents:
+    return Intents(SqliteStorage(directory / "intents.sqlite3"), RetryPolicy(first_s=0.05, longest_s=1.0))
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from anyio.from_thread import start_blocking_portal
 
 from shared.catalog import Endpoint
 from shared.events import ServerAnnouncement, ServerEvent, ServerUp
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
 from tests.support.warm import Process, start
 from workers.emit import Emitter
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Intent
 from workers.notifications.listener import DEFAULT_RECONNECT, ReconnectPolicy
 from workers.notifications.metrics import NotificationMetrics
 from workers.notifications.supervisor import ListenerSupervisor, SubscriptionPolicy
@@ -96,7 +96,7 @@ class ListenedServers:
     Each requested reconciliation ends at once, unless `commits` is off. `beats` counts the reads of the intents.
     """
 
-    intents: SqliteIntents
+    intents: Intents
     targets: dict[str, Target]
     events: list[str] = field(default_factory=list[str])
     commits: bool = True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shared.intents.intents import Intents
 from workers.emit import Emitter
-from workers.intents.store import IntentStore
 from workers.sources.announcer import SourceAnnouncer
 from workers.sources.metrics import SourceMetrics
 from workers.sources.watcher import Source, Watcher
@@ -13,7 +13,7 @@ from workers.sources.watcher import Source, Watcher
 
 def watcher(
     source: Source,
-    intents: IntentStore,
+    intents: Intents,
     metrics: SourceMetrics | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> Watcher:
@@ -22,12 +22,12 @@ def watcher(
     return Watcher(source, announcer, metrics=metrics, beat=beat)
 
 
-def running(intents: IntentStore) -> dict[str, str | None]:
+def running(intents: Intents) -> dict[str, str | None]:
     """Return the URL of each server that should run."""
     return {intent.server_id: intent.announcement.url for intent in intents.intents() if intent.status == "running"}
 
 
-def generation(intents: IntentStore, server_id: str) -> int:
+def generation(intents: Intents, server_id: str) -> int:
     """Return how many events were recorded for a server."""
     intent = intents.intent(server_id)
     return intent.desired if intent else 0

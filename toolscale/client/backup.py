@@ -20,12 +20,12 @@ from query.history.periods import today
 from query.history.store import RowKey, ServerSize
 from shared.documents import StoredDocument
 from shared.errors import BackupInvalid
+from shared.intents.definitions import Definitions
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents, open_intents
 from shared.service.private_file import write_private
 from shared.toolset import StoredToolset, Toolset
 from shared.validation import first_problem
-from workers.intents import open_intents
-from workers.intents.definitions import Definitions
-from workers.intents.store import Intent, IntentStore
 from workers.maintenance.restore import restored_intent
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _count(added: Iterable[bool]) -> Restored:
     return Restored(results.count(True), results.count(False))
 
 
-def _is_added(document: Definitions, intents: IntentStore) -> bool:
+def _is_added(document: Definitions, intents: Intents) -> bool:
     before, _ = intents.update_definitions(document.server_id, lambda present: present or document)
     return before is None
 

@@ -11,12 +11,11 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.errors import EventInvalid
 from shared.events import parse_event
+from shared.intents.intent import DEAD_LETTER_LIMIT, DeadLetter
+from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
 from toolscale.client.emit import enqueue
 from workers.emit import Emitter, message_time_s, without_rights
-from workers.intents import open_intents
-from workers.intents.dead_letters import DEAD_LETTER_LIMIT, DeadLetter
-from workers.intents.store import IntentStore
 
 INCOMPLETE = "the body was cut when it was stored; send the event again from its producer"
 
@@ -63,7 +62,7 @@ def retry(settings: Settings) -> Iterator[RetryResult]:
             yield _retried(letter, emitter, intents)
 
 
-def _retried(letter: DeadLetter, emitter: Emitter, intents: IntentStore) -> RetryResult:
+def _retried(letter: DeadLetter, emitter: Emitter, intents: Intents) -> RetryResult:
     if letter.is_cut:
         return RetryResult(at=letter.at, outcome="incomplete", reason=INCOMPLETE)
     try:

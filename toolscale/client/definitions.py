@@ -17,14 +17,14 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.errors import ToolNotFound
 from shared.events import ServerChanged, ServerRef
+from shared.intents.definitions import ChangedDefinition, Definitions
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
 from shared.text.definition_diff import definition_diff
 from toolscale.client.emit import SOURCE, EmitResult, emit_result, enqueue
 from toolscale.client.server_names import unknown
 from workers.emit import Emitter, message_time_s
-from workers.intents import open_intents
-from workers.intents.definitions import ChangedDefinition, Definitions
-from workers.intents.store import Intent, IntentStore
 
 
 class Approval(BaseModel):
@@ -99,7 +99,7 @@ def head(found: Definitions, name: str) -> str:
     return f"{name}@{change.digest}: {kind} since {_iso(change)}, {'held' if found.held else 'served'}"
 
 
-def _known(intents: IntentStore, server: str) -> Intent:
+def _known(intents: Intents, server: str) -> Intent:
     intent = intents.intent(server)
     if intent is None:
         raise unknown(server, (each.server_id for each in intents.intents()))
@@ -125,7 +125,7 @@ def _name_of(found: Definitions, tool: str) -> str:
     raise ToolNotFound(tool, f"has no changed definition on {found.server_id}", near)
 
 
-def _request(intent: Intent, intents: IntentStore, settings: Settings, names: Sequence[str]) -> EmitResult | None:
+def _request(intent: Intent, intents: Intents, settings: Settings, names: Sequence[str]) -> EmitResult | None:
     if not names or intent.status != "running":
         return None
     notified: list[str] = []

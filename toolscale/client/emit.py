@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shared.errors import ServerNotRunning
 from shared.events import ServerChanged, ServerRef
+from shared.intents.intent import Intent
+from shared.intents.intents import open_intents
 from shared.observability.tracing import configure_tracing
 from shared.settings import Settings
 from toolscale.client.server_names import unknown
 from workers.emit import Emitter, message_time_s
-from workers.intents import open_intents
-from workers.intents.store import Intent
 
 SOURCE = "toolscale/cli"
 

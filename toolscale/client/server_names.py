@@ -7,8 +7,8 @@ from contextlib import closing
 from difflib import get_close_matches
 
 from shared.errors import ServerUnknown, ToolscaleError
+from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
-from workers.intents import open_intents
 
 
 def announced(settings: Settings) -> list[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from shared.errors import ServiceRejected
+from shared.intents.intent import Intent
 from shared.upstream.mcp_json import EntryProblem
 from toolscale.client.requests import json_of, response_of
-from workers.intents.store import Intent
 
 if TYPE_CHECKING:
     from shared.catalog import Scope

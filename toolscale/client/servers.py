@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from shared.intents.intent import Intent
+from shared.intents.intents import open_intents
 from shared.settings import Settings
 from shared.text.display import printable
 from shared.upstream.mcp_json import EntryProblem
 from toolscale.client.costs import ServerCost
 from toolscale.console import ago, percent, thousands
-from workers.intents import open_intents
-from workers.intents.store import Intent
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ def _announced(intent: Intent | None) -> dict[str, Any]:
         "listed_at": _iso(intent.listed_at),
         "next_reconcile_at": _iso(intent.due_at),
         "last_error": intent.last_error,
+        "conflict": intent.conflict,
     }
 
 
@@ -213,8 +214,8 @@ def _listed(intents: Collection[Intent]) -> str:
 
 
 def _problem(intents: Iterable[Intent]) -> str:
-    """Return the first error of these servers, after the server's id."""
-    errors = [(intent.server_id, intent.last_error) for intent in intents if intent.last_error]
+    """Return the first error, or refused announcement, of these servers, after the server's id."""
+    errors = [(each.server_id, error) for each in intents if (error := each.last_error or each.conflict)]
     if not errors:
         return ""
     server, error = errors[0]

@@ -8,10 +8,10 @@ from contextlib import closing
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.intents.intents import open_intents
 from shared.settings import Settings
 from shared.text.display import printable
 from toolscale.client.servers import state
-from workers.intents import open_intents
 
 
 class Status(BaseModel):

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.intents.intent import Intent
+from shared.intents.intents import MIN_INTERVAL_S, Intents, open_intents
 from shared.settings import Settings
 from toolscale.client.emit import EmitResult
-from workers.intents import MIN_INTERVAL_S, open_intents
-from workers.intents.store import Intent, IntentStore
 
 Result = Literal["listed", "stopped", "failed", "waiting"]
 
@@ -66,7 +66,7 @@ def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[Reconcil
 
 
 def wait_for(
-    intents: IntentStore,
+    intents: Intents,
     emitted: Sequence[EmitResult],
     patience_s: float,
     stopped: threading.Event,

@@ -13,7 +13,7 @@ from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument
 from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
-    from workers.intents.store import Intent
+    from shared.intents.intent import Intent
 
 
 def logs(

@@ -9,9 +9,9 @@ from shared.catalog import TokenSum
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
 from shared.index import open_store
 from shared.index.contract import ToolIndex
+from shared.intents.intents import open_intents
 from shared.settings import Settings
 from toolscale.doctor.finding import Finding, ok, problem, warning
-from workers.intents import open_intents
 from workers.maintenance.audit import Difference, differences
 
 

@@ -22,11 +22,11 @@ from shared.errors import (
 from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
 from shared.index.versions import IndexStore
+from shared.intents.intents import open_intents
 from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
 from shared.settings import Settings
 from toolscale.client.instance import service_url
 from toolscale.doctor.finding import Finding, ok, problem, warning
-from workers.intents import open_intents
 
 SKEW_S = 2.0
 OVERDUE_S = 60.0

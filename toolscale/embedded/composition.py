@@ -19,6 +19,8 @@ from celery.worker import WorkController
 from shared.errors import FollowedConfigUnavailable
 from shared.events import ServerEvent
 from shared.index.open_versions import IndexVersions
+from shared.intents.intent import Intent
+from shared.intents.intents import open_intents
 from shared.memory import return_freed_memory_early
 from shared.service.every import every
 from shared.service.protection import full_environment
@@ -31,8 +33,6 @@ from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
 from workers.fetch.interrupt import interrupt_fetches
-from workers.intents import open_intents
-from workers.intents.store import Intent
 from workers.maintenance.audit import AuditRounds
 from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost

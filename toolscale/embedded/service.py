@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from query.server.listener import HttpListener
     from shared.catalog import Scope
+    from shared.intents.intents import Intents
     from toolscale.embedded.streams import Hello
-    from workers.intents.store import IntentStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
             yield embedded, catalogue
 
 
-def _dead_letters(intents: IntentStore) -> int | None:
+def _dead_letters(intents: Intents) -> int | None:
     """Return the number of dead letters, None if the store does not answer."""
     try:
         return intents.backlog().dead_letters

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from query.catalogue import Catalogue
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
+from shared.intents.intent import Intent
 from shared.upstream.followed_config import FollowedConfig
 from toolscale.client.emit import EmitResult, emit_result
 from toolscale.client.wait import ReconcileResult, patience_s, wait_for
 from toolscale.embedded.composition import Embedded
-from workers.intents.store import Intent
 
 EVERY_S = 5.0
 

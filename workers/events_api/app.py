@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from shared.intents.intents import open_intents
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from shared.service.http_server import HttpConfig
@@ -23,7 +24,6 @@ from workers.emit import Emitter, message_time_s
 from workers.events_api.producers import Producers, required_producers
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
-from workers.intents import open_intents
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.producers.enqueue import broker_enqueue, enqueue_in_background

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from shared.catalog import DefinitionPolicy, ToolDefinition
-from workers.intents.definitions import ChangedDefinition, Definitions
+from shared.intents.definitions import ChangedDefinition, Definitions
 
 _COSMETIC = frozenset(("title", "icons"))
 

@@ -21,10 +21,10 @@ from workers.indexing.drift import Last, record_changes
 
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
-    from shared.index.contract import ToolState
-    from workers.indexing.fenced import FencedIndex
-    from workers.intents.definitions import Definitions, DefinitionsChange
-    from workers.intents.store import Intent, IntentStore
+    from shared.index.contract import ToolIndex, ToolState
+    from shared.intents.definitions import Definitions, DefinitionsChange
+    from shared.intents.intent import Intent
+    from shared.intents.intents import Intents
 
 NAMED_IN_LOG = 50
 
@@ -57,8 +57,8 @@ def review(
     digests: Mapping[str, str],
     states: Mapping[str, ToolState],
     intent: Intent,
-    index: FencedIndex,
-    intents: IntentStore,
+    index: ToolIndex,
+    intents: Intents,
     setting: DefinitionPolicy,
 ) -> Review:
     """Store the changes of a listing, log new ones, and return the tools to serve; safe to repeat and to interrupt.
@@ -66,15 +66,11 @@ def review(
     `digests` are those of the listing, and `states` those of the index, by tool. The document is stored before any tool
     is written, so a killed run leaves no tool that the next one holds. The changes since the last listing are stored
     before both, which they are compared with.
-
-    Raises:
-        LeaseHeld: the lease was lost; nothing is stored.
     """
     server_id, policy = intent.server_id, policy_of(intent, setting)
     unchanged = frozenset(name for name in states if states[name].digest == digests.get(name))
     known = intents.definitions(server_id)
     indexed = _with_others(Indexed(states.keys(), unchanged), listing, server_id, index, known)
-    index.assert_held()
     now = time.time()
     drift = record_changes(listing.tools, Last(indexed, known), server_id, index, now)
     change = partial(reviewed, server_id=server_id, tools=listing.tools, indexed=indexed, policy=policy, now=now)
@@ -92,7 +88,7 @@ def review(
 
 
 def _update(
-    server_id: str, known: Definitions | None, change: DefinitionsChange, intents: IntentStore
+    server_id: str, known: Definitions | None, change: DefinitionsChange, intents: Intents
 ) -> tuple[Definitions | None, Definitions]:
     """Store the changed document, and return it before and after.
 
@@ -105,7 +101,7 @@ def _update(
 
 
 def _with_others(
-    indexed: Indexed, listing: Listing, server_id: str, index: FencedIndex, known: Definitions | None
+    indexed: Indexed, listing: Listing, server_id: str, index: ToolIndex, known: Definitions | None
 ) -> Indexed:
     """Read the indexed definitions that a review needs: of all differing tools once, later of newly changed ones."""
     names = [

@@ -20,9 +20,9 @@ from workers.indexing.accepted import definition_digest
 
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
+    from shared.index.contract import ToolIndex
+    from shared.intents.definitions import Definitions
     from workers.indexing.accepted import Indexed
-    from workers.indexing.fenced import FencedIndex
-    from workers.intents.definitions import Definitions
 
 MAX_PARTS = 12
 MAX_PART_CHARACTERS = 80
@@ -71,15 +71,12 @@ class Last:
 
 
 def record_changes(
-    tools: Collection[ToolDefinition], last: Last, server_id: str, index: FencedIndex, now: float
+    tools: Collection[ToolDefinition], last: Last, server_id: str, index: ToolIndex, now: float
 ) -> Mapping[ChangeKind, int]:
     """Store the changes since the last listing; return the number of each kind, in the order of first occurrence.
 
     Nothing is stored for a first listing, and nothing is read for an unchanged one. An interrupted run repeats its
     changes, which are stored once. The caller writes the new definitions later.
-
-    Raises:
-        LeaseHeld: the lease was lost; nothing more is written.
     """
     names, digests = last.names, last.digests
     differing = [tool for tool in tools if not _is_unchanged(tool, last)]

@@ -14,9 +14,10 @@ import structlog
 
 from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
-from workers.indexing.fenced import FencedIndex
+from shared.index.contract import ToolIndex
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record, known_record
-from workers.intents.store import Intent, IntentStore
 
 _log = structlog.get_logger()
 
@@ -40,14 +41,9 @@ class _FailureOutcome:
 
 
 def record_failure(
-    error: ServerError, intent: Intent, index: FencedIndex, intents: IntentStore, policy: FailurePolicy
+    error: ServerError, intent: Intent, index: ToolIndex, intents: Intents, policy: FailurePolicy
 ) -> None:
-    """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day.
-
-    Raises:
-        LeaseHeld: the lease was lost; nothing more is written.
-    """
-    index.assert_held()
+    """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day."""
     before = known_record(intent, index, intents.next_revision)
     if _silent_for_s(before, intent, intents.now()) >= policy.give_up_after_s:
         outcome = _FailureOutcome(str(error), "stopped", intent.failures + 1, None)
@@ -68,12 +64,8 @@ def record_failure(
     )
 
 
-def park(intent: Intent, index: FencedIndex, intents: IntentStore, attempts: int) -> None:
-    """Quarantine a server whose last `attempts` reconciliations killed their workers, and retry it rarely.
-
-    Raises:
-        LeaseHeld: the lease was lost; nothing more is written.
-    """
+def park(intent: Intent, index: ToolIndex, intents: Intents, attempts: int) -> None:
+    """Quarantine a server whose last `attempts` reconciliations killed their workers, and retry it rarely."""
     reason = f"{intent.server_id}: {attempts} reconciliations in a row did not end; parked, and retried rarely"
     outcome = _FailureOutcome(reason, "quarantined", attempts, None)
     _write(outcome, known_record(intent, index, intents.next_revision), intent, index, intents)
@@ -81,9 +73,7 @@ def park(intent: Intent, index: FencedIndex, intents: IntentStore, attempts: int
     _log.error("server_parked", server=intent.server_id, attempts=attempts)
 
 
-def _write(
-    outcome: _FailureOutcome, before: ServerRecord, intent: Intent, index: FencedIndex, intents: IntentStore
-) -> None:
+def _write(outcome: _FailureOutcome, before: ServerRecord, intent: Intent, index: ToolIndex, intents: Intents) -> None:
     groups = intent.announcement.groups
     # compared with the tools, not the record: after a model change, tools may have an older status
     states = index.tool_states(intent.server_id).values()

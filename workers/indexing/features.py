@@ -1,13 +1,14 @@
-"""Token counts and vectors of tools: remembered, read from the index, or computed by one run at a time.
+"""Token counts and vectors of tools: read from the index, or computed by one run of this process at a time.
 
 Replicas of a server declare the same tools, often at the same moment. A run computes the digests that neither the
-index has nor another run is computing, and waits for the others. It hands over its own results before it waits, and
-claims nothing while it waits, so two runs never wait for each other.
+index has nor another run of the process is computing, and waits for the others. It hands over its own results before
+it waits, and holds no digest while it waits, so two runs never wait for each other. Two processes may both compute a
+digest: the results are equal.
 """
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -18,19 +19,36 @@ from shared.text.embedding import Embedder
 from shared.text.forms import count_forms
 from shared.text.tokens import Counter
 from shared.text.vectors import tool_vectors
-from workers.indexing.fenced import FencedIndex
-from workers.indexing.remembered import RememberedFeatures
-from workers.intents.store import IntentStore
 from workers.metrics import WorkerMetrics
-
-# A running holder needs seconds, and the claim of a dead one expires sooner. After this, the work is done twice.
-WAIT_AT_MOST_S = 60.0
-
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.25
 
 Definitions = Mapping[str, ToolDefinition]
 """Definitions by digest."""
+
+
+class FeatureLocks:
+    """The digests whose features runs of this process are computing, by model; each is held by one run at a time."""
+
+    def __init__(self) -> None:
+        self._held = set[tuple[str, str]]()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def held(self, model: str, digests: Collection[str]) -> Generator[frozenset[str]]:
+        """Hold the free ones of these digests until the block ends, and yield them without waiting for the others."""
+        with self._changed:
+            free = frozenset(digest for digest in digests if (model, digest) not in self._held)
+            self._held |= {(model, digest) for digest in free}
+        try:
+            yield free
+        finally:
+            with self._changed:
+                self._held -= {(model, digest) for digest in free}
+                self._changed.notify_all()
+
+    def wait_for_any(self, model: str, digests: Collection[str]) -> None:
+        """Return when one of these digests is free."""
+        with self._changed:
+            self._changed.wait_for(lambda: any((model, digest) not in self._held for digest in digests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,63 +58,40 @@ class FeatureDependencies:
     `computing` is held while counting and embedding, so that listings get the processor in between.
     """
 
-    index: ToolIndex | FencedIndex
+    index: ToolIndex
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
-    intents: IntentStore
     computing: AbstractContextManager[object]
     metrics: WorkerMetrics
-    remembered: RememberedFeatures = field(default_factory=RememberedFeatures)
+    locks: FeatureLocks = field(default_factory=FeatureLocks)
 
 
 def compute_features(
-    wanted: Definitions, declared_name: str, deps: FeatureDependencies, wait_at_most_s: float = WAIT_AT_MOST_S
+    wanted: Definitions, declared_name: str, deps: FeatureDependencies
 ) -> Generator[dict[str, ToolFeatures]]:
     """Yield the features of these digests in parts, as they become available.
 
-    The caller writes each part to the index before it asks for the next, where other runs find it. Claims are held
-    until then.
+    The caller writes each part to the index before it asks for the next, where other runs find it. Its digests are
+    held until then.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    remaining = dict(wanted)
-    deadline = time.monotonic() + wait_at_most_s
-    pause_s = _FIRST_PAUSE_S
+    model, remaining = deps.embedder.model, dict(wanted)
     while remaining:
-        remembered = deps.remembered.of(deps.embedder.model, remaining.keys())
-        with claim_digests(remaining.keys() - remembered.keys(), deps) as claimed:
-            # after the claim: another run may have written some just before it
-            stored = _stored_features(remaining, remembered, deps)
-            ready = stored | _compute(_subset(remaining, claimed - stored.keys()), declared_name, deps)
+        with deps.locks.held(model, remaining) as held:
+            # read while they are held: another run may have written some just before
+            stored = _stored_features(remaining, deps)
+            ready = stored | _compute(_subset(remaining, held - stored.keys()), declared_name, deps)
             if ready:
                 yield ready
         remaining = _subset(remaining, remaining.keys() - ready)
-        if remaining and time.monotonic() > deadline:
-            yield _compute(remaining, declared_name, deps)
-            return
         if remaining:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            deps.locks.wait_for_any(model, remaining)
 
 
-@contextmanager
-def claim_digests(digests: Collection[str], deps: FeatureDependencies) -> Generator[frozenset[str]]:
-    """Claim, until the block ends, the digests without a claim for the same model; yield those.
-
-    Raises:
-        IntentsUnavailable: the store does not answer.
-    """
-    by_claim = {f"{deps.embedder.model}:{digest}": digest for digest in digests}
-    with deps.intents.claim(by_claim) as held:
-        yield frozenset(by_claim[claim] for claim in held)
-
-
-def _stored_features(
-    definitions: Definitions, remembered: dict[str, ToolFeatures], deps: FeatureDependencies
-) -> dict[str, ToolFeatures]:
-    unread = definitions.keys() - remembered.keys()
-    stored = remembered | (deps.index.features_by_digest(unread) if unread else {})
+def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
+    stored = deps.index.features_by_digest(definitions.keys())
     return {digest: _recounted(features, definitions[digest], deps.counters) for digest, features in stored.items()}
 
 
@@ -118,9 +113,7 @@ def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependen
         with deps.metrics.stage("embed"):
             vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
     zipped = zip(definitions.items(), counts, vectors, strict=True)
-    computed = {digest: ToolFeatures(*counted, found, tool.wire) for (digest, tool), counted, found in zipped}
-    deps.remembered.keep(deps.embedder.model, computed)
-    return computed
+    return {digest: ToolFeatures(*counted, found, tool.wire) for (digest, tool), counted, found in zipped}
 
 
 def _subset(definitions: Definitions, digests: Collection[str]) -> dict[str, ToolDefinition]:

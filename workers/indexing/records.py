@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, catalog_digest
+from shared.index.contract import ToolIndex
+from shared.intents.intent import Intent
 from workers.indexing.changes import Review
-from workers.indexing.fenced import FencedIndex
-from workers.intents.store import Intent
 
 NextRevision = Callable[[], int]
 
@@ -18,7 +18,7 @@ def listed_record(
     digests: Mapping[str, str],
     intent: Intent,
     before: ServerRecord | None,
-    index: FencedIndex,
+    index: ToolIndex,
     next_revision: NextRevision,
 ) -> ServerRecord:
     """Return the record after a complete listing whose tools are in the index.
@@ -87,7 +87,7 @@ def is_current(record: ServerRecord | None, groups: frozenset[str], declared_nam
     )
 
 
-def invalidate_record(record: ServerRecord | None, index: FencedIndex, declared_name: str | None = None) -> None:
+def invalidate_record(record: ServerRecord | None, index: ToolIndex, declared_name: str | None = None) -> None:
     """Clear the record's catalog digest before any of the tools changes.
 
     If the run is killed between its writes, the next run does not trust the record. An audit skips such a record.
@@ -98,7 +98,7 @@ def invalidate_record(record: ServerRecord | None, index: FencedIndex, declared_
         index.put_server(record.model_copy(update={"catalog_digest": "", **renamed}))
 
 
-def known_record(intent: Intent, index: FencedIndex, next_revision: NextRevision) -> ServerRecord:
+def known_record(intent: Intent, index: ToolIndex, next_revision: NextRevision) -> ServerRecord:
     """Return the stored record, or a new one from the announcement."""
     return index.server(intent.server_id) or unlisted_record(intent, next_revision())
 
@@ -112,7 +112,7 @@ def _sums_of(record: ServerRecord) -> dict[str, object]:
     return record.model_dump(include={"tokens", "model_tokens", "uncounted"})
 
 
-def _sums(index: FencedIndex, server_id: str) -> dict[str, object]:
+def _sums(index: ToolIndex, server_id: str) -> dict[str, object]:
     """Return the sums of a record, from the tools in the index."""
     states = index.tool_states(server_id)
     wire = [state.token_counts for state in states.values()]

@@ -20,11 +20,8 @@ import structlog
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord, TokenSum
 from shared.errors import EventInvalid, LeaseHeld
 from shared.index.contract import ToolIndex
-from workers.indexing.fenced import FencedIndex
+from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record
-from workers.intents.leases import held
-from workers.intents.requests import request_reconcile
-from workers.intents.store import IntentStore
 from workers.maintenance.copies import CopyReports
 from workers.metrics import AuditResult, WorkerMetrics
 
@@ -46,7 +43,7 @@ class Difference:
     counted: TokenSum
 
 
-def differences(server_id: str, index: ToolIndex | FencedIndex) -> list[Difference] | None:
+def differences(server_id: str, index: ToolIndex | ToolIndex) -> list[Difference] | None:
     """Return the differences between a server's record and its tools; None while its tools are being written.
 
     Raises:
@@ -66,7 +63,7 @@ def differences(server_id: str, index: ToolIndex | FencedIndex) -> list[Differen
     return [difference for difference in compared if difference.stated != difference.counted]
 
 
-def audit(server_id: str, index: ToolIndex, intents: IntentStore) -> AuditResult:
+def audit(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
     """Compare a server; if it differs, log the differences and request that its tools are counted again.
 
     A server with a held lease or a due reconciliation is skipped. Safe to repeat and to interrupt.
@@ -79,13 +76,13 @@ def audit(server_id: str, index: ToolIndex, intents: IntentStore) -> AuditResult
     if not found:
         return "skipped" if found is None else "equal"
     try:
-        with held(server_id, intents) as lease:
-            return _audit_held(server_id, FencedIndex(index, lease), intents)
+        with intents.held(server_id):
+            return _audit_held(server_id, index, intents)
     except LeaseHeld:
         return "skipped"
 
 
-def _audit_held(server_id: str, index: FencedIndex, intents: IntentStore) -> AuditResult:
+def _audit_held(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
     """Compare a server again while no other run can write its tools."""
     intent = intents.intent(server_id)
     # after a model change, tools may be older than their record until their reconciliation
@@ -107,11 +104,11 @@ def _audit_held(server_id: str, index: FencedIndex, intents: IntentStore) -> Aud
     return "differs"
 
 
-def _request_recount(server_id: str, index: FencedIndex, intents: IntentStore) -> None:
+def _request_recount(server_id: str, index: ToolIndex, intents: Intents) -> None:
     """Clear the digests first: from then on, every reconciliation counts the tools again, also without the rest."""
     index.clear_digests({state.digest for state in index.tool_states(server_id).values()})
     with suppress(EventInvalid):  # the store has no such server; its next announcement counts the tools
-        request_reconcile(server_id, intents, SOURCE)
+        intents.request(server_id, SOURCE)
     invalidate_record(index.server(server_id), index)
 
 
@@ -142,7 +139,7 @@ class AuditRounds:
         self._waiting: list[str] = []
         self._allowed = 0.0
 
-    def continue_round(self, index: ToolIndex, intents: IntentStore) -> None:
+    def continue_round(self, index: ToolIndex, intents: Intents) -> None:
         """Audit the servers of one sweep; return at once while another thread does.
 
         Raises:
@@ -156,7 +153,7 @@ class AuditRounds:
         finally:
             self._running.release()
 
-    def _audit_next(self, index: ToolIndex, intents: IntentStore) -> None:
+    def _audit_next(self, index: ToolIndex, intents: Intents) -> None:
         deadline_s = self._clock_s() + SLICE_S
         self._allowed += self._interval_s
         most = int(self._allowed)

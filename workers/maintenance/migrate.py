@@ -21,10 +21,9 @@ from shared.errors import EventInvalid, LeaseHeld, ModelUnavailable
 from shared.index.contract import SHARES, IndexVersion
 from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.versions import IndexStore, Progress
+from shared.intents.intent import MigrationProgress
+from shared.intents.intents import Intents
 from shared.text.vectors import tool_vectors
-from workers.intents.leases import held
-from workers.intents.requests import request_reconcile
-from workers.intents.store import IntentStore, Lease, MigrationProgress
 
 # Not a valid server id, because of the spaces; a share's lease has its number too.
 MIGRATION_LEASE = "the migration"
@@ -43,7 +42,7 @@ Released = Callable[[str], None]
 """Called with a server whose lease was released; a message may have come in the meantime."""
 
 
-def migrate(versions: IndexVersions, intents: IntentStore, released: Released, slice_s: float = SLICE_S) -> None:
+def migrate(versions: IndexVersions, intents: Intents, released: Released, slice_s: float = SLICE_S) -> None:
     """Copy tools to the next version for `slice_s` seconds, and activate it once passes found all shares equal.
 
     Safe to repeat, to interrupt, and to run in several processes, which then work on different shares.
@@ -56,7 +55,7 @@ def migrate(versions: IndexVersions, intents: IntentStore, released: Released, s
         _Slice(versions.store, intents, active, next_version, released, time.monotonic() + slice_s).run()
 
 
-def request_missed(store: IndexStore, intents: IntentStore, active: IndexVersion) -> None:
+def request_missed(store: IndexStore, intents: Intents, active: IndexVersion) -> None:
     """Request reconciliations of servers that changed while the last passes of a migration ran, stopped ones included.
 
     The stored progress of the active version gives the beginning of those passes; it is deleted last.
@@ -66,7 +65,7 @@ def request_missed(store: IndexStore, intents: IntentStore, active: IndexVersion
         return
     for server_id in store.index(active).revisions(newer_than=since):
         with suppress(EventInvalid):  # the store has no such server
-            request_reconcile(server_id, intents, SOURCE)
+            intents.request(server_id, SOURCE)
     store.delete_progress()
 
 
@@ -75,7 +74,7 @@ class _Slice:
     """The work of one process on a migration until `deadline_s` of the monotonic clock."""
 
     store: IndexStore
-    intents: IntentStore
+    intents: Intents
     active: OpenVersion
     next_version: OpenVersion
     released: Released
@@ -167,10 +166,10 @@ class _Slice:
         migrated = 0
         while self._has_time():
             try:
-                with held(server_id, self.intents) as lease:
+                with self.intents.held(server_id):
                     if not self._is_wanted():  # a reconciliation may have written to the new active version
                         break
-                    differing = migrate_batch(server_id, lease, self.active, self.next_version)
+                    differing = migrate_batch(server_id, self.active, self.next_version)
             except LeaseHeld:
                 break
             self.released(server_id)
@@ -192,7 +191,7 @@ class _Slice:
             _log.error("index_version_abandoned", model=self.next_version.version.model, reason=str(error))
 
 
-def migrate_batch(server_id: str, lease: Lease, active: OpenVersion, next_version: OpenVersion) -> int:
+def migrate_batch(server_id: str, active: OpenVersion, next_version: OpenVersion) -> int:
     """Make a batch of a server's tools in the next version equal to the active ones; return how many differed.
 
     The next version's model embeds them; counts, status and groups are copied.
@@ -202,10 +201,8 @@ def migrate_batch(server_id: str, lease: Lease, active: OpenVersion, next_versio
     extra = next_states.keys() - active_states.keys()
     tools = list(active.index.get([point_id(server_id, name) for name in missing[:BATCH]]).values())
     embedded = _embedded(server_id, tools, active, next_version)
-    lease.assert_held()
     next_version.index.upsert(embedded)
     next_version.index.delete(server_id, extra)
-    lease.assert_held()  # or this may have come after what another run wrote
     return len(missing) + len(extra)
 
 

@@ -9,10 +9,10 @@ import structlog
 from shared.errors import LeaseHeld
 from shared.index.contract import ToolIndex
 from shared.index.open_versions import IndexVersions
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from shared.text.embedding import known_models
 from workers.indexing.records import unlisted_record
-from workers.intents.requests import request_reconcile
-from workers.intents.store import Intent, IntentStore
 from workers.maintenance.audit import AuditRounds
 from workers.maintenance.migrate import request_missed
 
@@ -23,7 +23,7 @@ REBUILD_LEASE = "the rebuilding"
 RETIRED_AFTER_S = 600.0
 
 
-def rebuild_if_lost(versions: IndexVersions, intents: IntentStore) -> None:
+def rebuild_if_lost(versions: IndexVersions, intents: Intents) -> None:
     """Create the lost parts of the index, and request a reconciliation of every known server; else do nothing.
 
     A server that was never listed has lost nothing. Safe to repeat and to interrupt: the index is marked complete
@@ -43,7 +43,7 @@ def rebuild_if_lost(versions: IndexVersions, intents: IntentStore) -> None:
 
 
 def maintain_index(
-    versions: IndexVersions, intents: IntentStore, enqueue_migration: Callable[[], None], audits: AuditRounds
+    versions: IndexVersions, intents: Intents, enqueue_migration: Callable[[], None], audits: AuditRounds
 ) -> None:
     """Rebuild a lost index, continue a migration, delete retired index versions, and audit the next servers.
 
@@ -69,7 +69,7 @@ def maintain_index(
         audits.continue_round(versions.store.index(stored.active), intents)
 
 
-def _rebuild(versions: IndexVersions, intents: IntentStore) -> None:
+def _rebuild(versions: IndexVersions, intents: Intents) -> None:
     if versions.store.is_complete():
         return  # another process rebuilt it before this one had the lease
     versions.store.repair(versions.own, known_models)
@@ -81,13 +81,13 @@ def _rebuild(versions: IndexVersions, intents: IntentStore) -> None:
     servers = [intent.server_id for intent in known if intent.committed]
     for server_id in servers:
         # of a stopped server this restores the record only; its status may have changed since the intent was read
-        request_reconcile(server_id, intents, SOURCE)
+        intents.request(server_id, SOURCE)
     versions.store.mark_complete()
     if servers:
         structlog.get_logger().warning("index_rebuilding", servers=len(servers))
 
 
-def _unlist(index: ToolIndex, intents: IntentStore) -> None:
+def _unlist(index: ToolIndex, intents: Intents) -> None:
     """Mark the records of servers whose tools are lost as not listed, so that responses report them as pending."""
     servers_with_tools = index.servers_with_tools()
     for record in index.servers():
@@ -97,7 +97,7 @@ def _unlist(index: ToolIndex, intents: IntentStore) -> None:
         index.put_server(record.model_copy(update=unlisted))
 
 
-def _restore_record(intent: Intent, index: ToolIndex, intents: IntentStore) -> None:
+def _restore_record(intent: Intent, index: ToolIndex, intents: Intents) -> None:
     """Write a missing record, so that both stores have the server before its next reconciliation."""
     if index.server(intent.server_id) is None:
         record = unlisted_record(intent, intents.next_revision())

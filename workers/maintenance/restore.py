@@ -10,7 +10,8 @@ import structlog
 from shared.catalog import ServerRecord
 from shared.events import ServerAnnouncement
 from shared.index.contract import ToolIndex
-from workers.intents.store import Intent, IntentStore
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 
 SOURCE = "toolscale/restore"
 """Source of an intent whose record names none."""
@@ -19,7 +20,7 @@ SOURCE = "toolscale/restore"
 DUE_AT_ONCE = 0.0
 
 
-def restore_if_lost(intents: IntentStore, index: ToolIndex) -> None:
+def restore_if_lost(intents: Intents, index: ToolIndex) -> None:
     """Insert an intent for every server of the index into a store that is new or lost its data; else do nothing.
 
     Safe to repeat and to interrupt: existing intents stay, and the store is marked complete last.

@@ -7,7 +7,8 @@ from collections.abc import ItemsView
 from dataclasses import dataclass
 
 from shared.catalog import Endpoint
-from workers.intents.store import Intent, IntentStore
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 
 # Finds the changes by a process of an earlier release, which stores no change.
 REREAD_S = 300.0
@@ -24,7 +25,7 @@ class RunningServer:
 class RunningServers:
     """The running servers by id, as of the last `refresh`."""
 
-    def __init__(self, intents: IntentStore, reread_s: float = REREAD_S) -> None:
+    def __init__(self, intents: Intents, reread_s: float = REREAD_S) -> None:
         self._intents = intents
         self._reread_s = reread_s
         self._reread_at = 0.0

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from shared.catalog import Endpoint
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerChanged, ServerRef
+from shared.intents.intents import Intents
 from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, StdioTarget, Target
-from workers.intents.store import IntentStore
 from workers.notifications.listener import (
     DEFAULT_RECONNECT,
     ConnectionLimits,
@@ -69,7 +69,7 @@ class ListenerSupervisor:
     def __init__(
         self,
         source: str,
-        intents: IntentStore,
+        intents: Intents,
         emit: Emit,
         policy: SubscriptionPolicy,
         *,

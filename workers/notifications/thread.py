@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from anyio.from_thread import start_blocking_portal
 
 from shared.errors import IntentsUnavailable
+from shared.intents.intents import Intents
 from shared.service.protection import full_environment
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dialler import dialler_for
-from workers.intents.store import IntentStore
 from workers.notifications.membership import membership_of
 from workers.notifications.metrics import NotificationMetrics
 from workers.notifications.open_files import connection_limit
@@ -31,7 +31,7 @@ SOURCE = "toolscale/notifications"
 @contextmanager
 def listeners_running(
     settings: Settings,
-    intents: IntentStore,
+    intents: Intents,
     emit: Emit,
     registry: CollectorRegistry,
     *,

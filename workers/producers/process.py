@@ -7,11 +7,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shared.intents.intents import open_intents
 from shared.observability.tracing import configure_tracing
 from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment
 from workers.emit import Emitter, message_time_s
-from workers.intents import open_intents
 from workers.metrics import WorkerMetrics
 from workers.monitoring.checks import Deadline, first_problem
 from workers.monitoring.queue import broker_checked
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from shared.events import ServerEvent
+    from shared.intents.intent import Intent
+    from shared.intents.intents import Intents
     from shared.settings import Settings
     from workers.emit import Enqueue
-    from workers.intents.store import Intent, IntentStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class _SourceProcess:
     """The intents, the queue of messages, the metrics and the health checks of such a process."""
 
     settings: Settings
-    intents: IntentStore
+    intents: Intents
     enqueue: Enqueue
     metrics: WorkerMetrics
     deadlines: Mapping[str, Deadline]

@@ -15,8 +15,9 @@ import structlog
 
 from shared.errors import EventInvalid
 from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerRef, ServerUp
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from shared.upstream.mcp_json import SOURCE, Config
-from workers.intents.store import Intent, IntentStore
 
 _log = structlog.get_logger()
 
@@ -36,11 +37,10 @@ class SourceAnnouncer:
     """Announces and takes down the servers of one source, so that the intents match the source.
 
     Idempotent, also from several processes: an event only requests a reconciliation. After a failure, the next call
-    completes the work. If two sources announce the same server, the last event wins, but a server of the operator's
-    file or of a producer with its own token stays as it is.
+    completes the work. If two sources announce the same server, it belongs to the first, and the operator's file wins.
     """
 
-    def __init__(self, source: str, intents: IntentStore, emit: Emit) -> None:
+    def __init__(self, source: str, intents: Intents, emit: Emit) -> None:
         self._source = source
         self._intents = intents
         self._emit = emit
@@ -82,13 +82,18 @@ class SourceAnnouncer:
             try:
                 emitted.append(self._announce(server))
             except EventInvalid as error:
-                self._report(server.announcement.server_id, error.reason)
+                self._report(server.announcement, error)
         return emitted
 
-    def _report(self, server_id: str, reason: str) -> None:
-        if (server_id, reason) not in self._reported:
-            self._reported.add((server_id, reason))
-            _log.warning("server_not_announced", origin=self._source, server=server_id, reason=reason)
+    def _report(self, announcement: ServerAnnouncement, error: EventInvalid) -> None:
+        """Log an announcement that was refused and store it as a dead letter, once in this process."""
+        if (announcement.server_id, error.reason) not in self._reported:
+            self._reported.add((announcement.server_id, error.reason))
+            event = ServerUp(source=self._source, data=announcement)
+            self._intents.add_dead_letter(str(error), event.model_dump_json())
+            _log.warning(
+                "server_not_announced", origin=self._source, server=announcement.server_id, reason=error.reason
+            )
 
     def _announce(self, running: Running) -> Intent:
         intent = self._emit(ServerUp(source=self._source, data=running.announcement))
@@ -101,14 +106,14 @@ class SourceAnnouncer:
         return intent
 
 
-def announce_config(config: Config, intents: IntentStore, emit: Emit) -> list[Intent]:
+def announce_config(config: Config, intents: Intents, emit: Emit) -> list[Intent]:
     """Announce the servers of the operator's file, and request a reconciliation of all other running servers."""
     return SourceAnnouncer(SOURCE, intents, emit).announce_differences(running(config), config.named) + announce_again(
         intents, emit
     )
 
 
-def announce_again(intents: IntentStore, emit: Emit) -> list[Intent]:
+def announce_again(intents: Intents, emit: Emit) -> list[Intent]:
     """Request a reconciliation of every running server that is not from the operator's file.
 
     The announcements repeat the stored ones, so a parked server stays parked.

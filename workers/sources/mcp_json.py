@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import structlog
 
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
+from shared.intents.intents import Intents
 from shared.service.every import every
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
 from shared.upstream.mcp_json import SOURCE, Config
-from workers.intents.store import IntentStore
 from workers.sources.announcer import Emit, SourceAnnouncer, running
 from workers.sources.metrics import SourceMetrics
 
@@ -36,7 +36,7 @@ class ConfigFollower:
     def __init__(
         self,
         file: ConfigFile,
-        intents: IntentStore,
+        intents: Intents,
         emit: Emit,
         store: FollowedConfigStore,
         metrics: SourceMetrics | None = None,

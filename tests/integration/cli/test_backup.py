@@ -20,6 +20,7 @@ from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
 from shared.errors import BackupInvalid
+from shared.intents.intents import open_intents
 from shared.service.redis import connect
 from shared.settings import load_settings
 from shared.toolset import Toolset
@@ -34,7 +35,6 @@ from tests.support.warm import run
 from toolscale.app import app
 from toolscale.client.toolsets import open_toolsets
 from workers.ingest import reconcile
-from workers.intents import open_intents
 
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 DEV = {"name": "dev", "tools": ["files"], "description": "", "budget_tokens": 900, "enforce": True}

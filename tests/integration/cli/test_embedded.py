@@ -24,6 +24,7 @@ from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.points import AnyOf
+from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import HttpTarget
@@ -39,7 +40,6 @@ from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
 from workers.dependencies import open_dependencies
-from workers.intents import open_intents
 from workers.monitoring.queue import QUEUE
 
 

@@ -24,7 +24,7 @@ from toolscale.embedded.startup_progress import report_startup
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name in ("REDIS_URL", "QDRANT_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("workers.intents.MIN_INTERVAL_S", 0.0)
+    monkeypatch.setattr("shared.intents.intents.MIN_INTERVAL_S", 0.0)
     return load_settings(data_dir=tmp_path, redeliver_after_s=0.5)
 
 

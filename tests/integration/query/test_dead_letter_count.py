@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from query.reports.dead_letters import dead_letter_counter
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
-from workers.intents import open_intents
 
 
 def test_the_dead_letters_of_the_workers_are_counted(own_redis_url: str) -> None:

@@ -15,6 +15,7 @@ from mcp import Client
 from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
+from shared.intents.definitions import Definitions
 from shared.settings import Settings
 from shared.upstream.dial import HttpTarget
 from tests.support.builders import WritePath, changed, up, write_path
@@ -27,7 +28,6 @@ from workers.dependencies import lister
 from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns
 from workers.ingest import reconcile
-from workers.intents.definitions import Definitions
 
 pytestmark = pytest.mark.anyio
 

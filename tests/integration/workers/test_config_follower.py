@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from shared.catalog import Scope
+from shared.intents.intent import Intent
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.upstream.followed_config import FollowedConfig, read_followed_config
 from tests.support.builders import changed, down, up
@@ -22,8 +24,6 @@ from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
-from workers.intents import open_intents
-from workers.intents.store import Intent
 from workers.sources.mcp_json import config_followed
 
 

@@ -14,6 +14,9 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from shared.catalog import DOCKER_SOURCE, OPERATOR_SOURCE
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import scraped, shown
@@ -22,8 +25,6 @@ from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watcher
 from workers.emit import Emitter
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.sources.docker import DockerSource
 from workers.sources.metrics import SourceMetrics
 from workers.sources.watcher import SourceUnavailable, Watcher
@@ -32,8 +33,8 @@ pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as store:
+def intents(tmp_path: Path) -> Generator[Intents]:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -44,12 +45,12 @@ def docker() -> Generator[ScriptedDocker]:
 
 
 @pytest.fixture
-def watched(docker: ScriptedDocker, intents: SqliteIntents) -> Watcher:
+def watched(docker: ScriptedDocker, intents: Intents) -> Watcher:
     return watcher(DockerSource(docker.environ), intents)
 
 
 def test_what_runs_is_announced_and_what_is_gone_is_taken_down_by_another_watcher_too(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher
+    docker: ScriptedDocker, intents: Intents, watched: Watcher
 ) -> None:
     docker.start("b", server="old", port="80")
     watched.announce()
@@ -72,7 +73,7 @@ def test_what_runs_is_announced_and_what_is_gone_is_taken_down_by_another_watche
     "change", [{"StartedAt": "2026-01-01T00:00:01Z"}, {"Health": {"Status": "healthy"}}], ids=["restarted", "healthy"]
 )
 def test_a_container_that_starts_again_or_becomes_healthy_is_reconciled_again(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher, change: dict[str, object]
+    docker: ScriptedDocker, intents: Intents, watched: Watcher, change: dict[str, object]
 ) -> None:
     docker.start("a", server="docs", port="9000")
     watched.announce()
@@ -86,7 +87,7 @@ def test_a_container_that_starts_again_or_becomes_healthy_is_reconciled_again(
 
 
 def test_a_container_that_ends_after_the_list_does_not_cost_the_others(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher
+    docker: ScriptedDocker, intents: Intents, watched: Watcher
 ) -> None:
     docker.start("a", server="gone", port="9000")
     docker.start("b", server="docs", port="9000")
@@ -97,9 +98,7 @@ def test_a_container_that_ends_after_the_list_does_not_cost_the_others(
     assert "docs" in running(intents)
 
 
-def test_a_docker_that_is_away_takes_nothing_down(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher
-) -> None:
+def test_a_docker_that_is_away_takes_nothing_down(docker: ScriptedDocker, intents: Intents, watched: Watcher) -> None:
     docker.start("a", server="docs", port="9000")
     watched.announce()
 
@@ -114,7 +113,7 @@ def test_a_docker_that_is_away_takes_nothing_down(
 
 
 def test_a_label_that_cannot_be_used_does_not_cost_the_others(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher
+    docker: ScriptedDocker, intents: Intents, watched: Watcher
 ) -> None:
     docker.start("a", server="no way", port="9000")
     docker.start("b", server="nowhere")
@@ -125,9 +124,7 @@ def test_a_label_that_cannot_be_used_does_not_cost_the_others(
     assert set(running(intents)) == {"good"}
 
 
-def test_a_server_outlives_one_of_its_replicas(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher
-) -> None:
+def test_a_server_outlives_one_of_its_replicas(docker: ScriptedDocker, intents: Intents, watched: Watcher) -> None:
     docker.start("a", server="docs", port="9000", address="172.18.0.2")
     docker.start("b", server="docs", port="9000", address="172.18.0.3")
     watched.announce()
@@ -139,7 +136,7 @@ def test_a_server_outlives_one_of_its_replicas(
     assert running(intents) == {"docs": "http://172.18.0.3:9000/mcp"}
 
 
-def test_servers_of_other_sources_and_scopes_are_left_alone(docker: ScriptedDocker, intents: SqliteIntents) -> None:
+def test_servers_of_other_sources_and_scopes_are_left_alone(docker: ScriptedDocker, intents: Intents) -> None:
     Emitter(intents, lambda _: None, 5.0).emit(up("someone-elses"))
     docker.start("a", server="here", port="9000")
     watcher(DockerSource(docker.environ, "one"), intents).announce()
@@ -166,7 +163,7 @@ def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, 
     )
     with (
         composition.run("watch", "-m", "toolscale", "watch", "docker") as command,
-        closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, what=command.output())
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as ready:
@@ -184,7 +181,7 @@ def test_the_command_follows_docker_until_it_is_stopped(docker: ScriptedDocker, 
 
 
 def test_a_source_that_dies_after_its_first_list_is_counted_and_grows_old(
-    docker: ScriptedDocker, intents: SqliteIntents
+    docker: ScriptedDocker, intents: Intents
 ) -> None:
     registry = CollectorRegistry()
     now_s = itertools.count(step=100.0)
@@ -206,7 +203,7 @@ def test_a_source_that_dies_after_its_first_list_is_counted_and_grows_old(
 
 
 def test_a_label_with_the_id_of_a_server_of_the_file_changes_nothing_and_the_others_are_announced(
-    docker: ScriptedDocker, intents: SqliteIntents, watched: Watcher
+    docker: ScriptedDocker, intents: Intents, watched: Watcher
 ) -> None:
     of_the_file = up("payments").model_copy(update={"source": OPERATOR_SOURCE})
     intents.record(of_the_file, due_in_s=60)

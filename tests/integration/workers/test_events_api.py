@@ -16,6 +16,11 @@ from redis import Redis
 
 from shared.catalog import PRODUCER_PREFIX
 from shared.events import ServerEvent
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from shared.service.token_file import digest
 from tests.support.builders import changed, down, up
@@ -28,10 +33,6 @@ from workers.emit import Emitter
 from workers.events_api.cloudevents import BATCH, MAX_BATCH
 from workers.events_api.producers import ProducerRights
 from workers.events_api.recorder import EventRecorder
-from workers.intents.redis_store import RedisIntents
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Intent
-from workers.intents.transitions import RetryPolicy
 from workers.metrics import WorkerMetrics
 from workers.producers.enqueue import WAITING_LIMIT, enqueue_in_background
 
@@ -41,8 +42,8 @@ NOT_HELD_S = 2.0
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", PACE)) as store:
+def intents(tmp_path: Path) -> Generator[Intents]:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), PACE)) as store:
         store.mark_complete()
         yield store
 
@@ -53,7 +54,7 @@ def woken() -> list[str]:
 
 
 @pytest.fixture
-def producer(intents: SqliteIntents, woken: list[str]) -> Generator[Producer]:
+def producer(intents: Intents, woken: list[str]) -> Generator[Producer]:
     with (
         closing(EventRecorder(Emitter(intents, woken.append, 5.0))) as recorder,
         open_events_api(recorder) as events_api,
@@ -75,11 +76,11 @@ def shortest_s(request: Callable[[], object]) -> float:
     return min(took_s)
 
 
-def desired(intents: SqliteIntents) -> dict[str, int]:
+def desired(intents: Intents) -> dict[str, int]:
     return {intent.server_id: intent.desired for intent in intents.intents()}
 
 
-def test_an_event_is_accepted_once_it_is_recorded(producer: Producer, intents: SqliteIntents, woken: list[str]) -> None:
+def test_an_event_is_accepted_once_it_is_recorded(producer: Producer, intents: Intents, woken: list[str]) -> None:
     event = up("docs")
 
     answer = producer.post(document(event))
@@ -89,7 +90,7 @@ def test_an_event_is_accepted_once_it_is_recorded(producer: Producer, intents: S
     assert woken == ["docs"]
 
 
-def test_an_event_in_headers_is_accepted(producer: Producer, intents: SqliteIntents) -> None:
+def test_an_event_in_headers_is_accepted(producer: Producer, intents: Intents) -> None:
     event = up("docs")
     headers = {"ce_specversion": "1.0", "ce_id": event.id, "ce_source": event.source, "ce_type": event.type}
 
@@ -99,7 +100,7 @@ def test_an_event_in_headers_is_accepted(producer: Producer, intents: SqliteInte
     assert desired(intents) == {"docs": 1}
 
 
-def test_a_batch_is_accepted_with_a_line_for_each_event(producer: Producer, intents: SqliteIntents) -> None:
+def test_a_batch_is_accepted_with_a_line_for_each_event(producer: Producer, intents: Intents) -> None:
     answer = producer.post([document(event) for event in (up("a"), up("b"), down("a"))], BATCH)
 
     assert answer.status == 202
@@ -111,9 +112,7 @@ def test_a_batch_is_accepted_with_a_line_for_each_event(producer: Producer, inte
     assert desired(intents) == {"a": 2, "b": 1}
 
 
-def test_a_refused_event_of_a_batch_is_named_and_does_not_cost_the_others(
-    producer: Producer, intents: SqliteIntents
-) -> None:
+def test_a_refused_event_of_a_batch_is_named_and_does_not_cost_the_others(producer: Producer, intents: Intents) -> None:
     answer = producer.post([document(up("a")), document(changed("never-announced")), 7], BATCH)
 
     assert answer.status == 207
@@ -123,9 +122,7 @@ def test_a_refused_event_of_a_batch_is_named_and_does_not_cost_the_others(
     assert len(intents.dead_letters(10)) == 2
 
 
-def test_a_batch_of_too_many_events_is_refused_and_leaves_no_dead_letters(
-    producer: Producer, intents: SqliteIntents
-) -> None:
+def test_a_batch_of_too_many_events_is_refused_and_leaves_no_dead_letters(producer: Producer, intents: Intents) -> None:
     answer = producer.post([0] * (MAX_BATCH + 1), BATCH)
 
     assert answer.status == 413
@@ -143,7 +140,7 @@ def test_a_batch_of_too_many_events_is_refused_and_leaves_no_dead_letters(
     ],
 )
 def test_an_invalid_event_is_refused_by_field_and_is_among_the_dead_letters(
-    producer: Producer, intents: SqliteIntents, body: object, field: str
+    producer: Producer, intents: Intents, body: object, field: str
 ) -> None:
     answer = producer.post(body)
 
@@ -161,7 +158,7 @@ def test_headers_without_a_json_body_are_refused_as_data(producer: Producer) -> 
 
 def test_word_of_an_unknown_server_is_asked_for_again_until_what_a_store_lost_is_restored(tmp_path: Path) -> None:
     with (
-        closing(SqliteIntents(tmp_path / "wiped.sqlite3", PACE)) as wiped,
+        closing(Intents(SqliteStorage(tmp_path / "wiped.sqlite3"), PACE)) as wiped,
         closing(EventRecorder(Emitter(wiped, lambda _: None, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
@@ -178,7 +175,7 @@ def test_word_of_an_unknown_server_is_asked_for_again_until_what_a_store_lost_is
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "a-token-for-testsX", "caf\xe9"])
-def test_nothing_is_taken_without_the_token(producer: Producer, intents: SqliteIntents, token: str | None) -> None:
+def test_nothing_is_taken_without_the_token(producer: Producer, intents: Intents, token: str | None) -> None:
     answer = Producer(producer.url, token).post(document(up()))
 
     assert answer.status == 401
@@ -191,13 +188,13 @@ def test_another_media_type_is_refused(producer: Producer, content_type: str | N
     assert producer.post(document(up()), content_type).status == 415
 
 
-def test_a_body_above_the_limit_is_refused(producer: Producer, intents: SqliteIntents) -> None:
+def test_a_body_above_the_limit_is_refused(producer: Producer, intents: Intents) -> None:
     assert producer.post(b" " * (LIMIT + 1)).status == 413
     assert producer.post(b" " * LIMIT + b"").status == 400
     assert desired(intents) == {}
 
 
-def test_a_broker_that_hangs_does_not_hold_the_producer(intents: SqliteIntents) -> None:
+def test_a_broker_that_hangs_does_not_hold_the_producer(intents: Intents) -> None:
     hanging, reached = threading.Event(), threading.Event()
     answers: list[Answer] = []
 
@@ -257,7 +254,7 @@ def test_a_store_that_hangs_is_answered_with_503_in_time() -> None:
     batches: list[Answer] = []
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,  # takes connections and says nothing
-        closing(RedisIntents(connect(f"redis://127.0.0.1:{silent.getsockname()[1]}/0"), PACE)) as store,
+        closing(Intents(RedisStorage(connect(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")), PACE)) as store,
         closing(EventRecorder(Emitter(store, lambda _: None, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
@@ -273,7 +270,7 @@ def test_a_store_that_hangs_is_answered_with_503_in_time() -> None:
 def test_a_store_that_is_gone_is_answered_with_503_in_time() -> None:
     answers: list[Answer] = []
     with (
-        closing(RedisIntents(connect(f"redis://127.0.0.1:{free_port()}/0"), PACE)) as store,
+        closing(Intents(RedisStorage(connect(f"redis://127.0.0.1:{free_port()}/0")), PACE)) as store,
         closing(EventRecorder(Emitter(store, lambda _: None, 5.0))) as recorder,
         open_events_api(recorder) as producer,
     ):
@@ -299,7 +296,7 @@ def test_a_separate_events_api_records_in_redis_and_sends_a_message(own_redis_ur
 
         assert producer.get("/readyz") == 200
         assert producer.post(document(up("docs"))).status == 202
-        with closing(RedisIntents(connect(own_redis_url), PACE)) as store:
+        with closing(Intents(RedisStorage(connect(own_redis_url)), PACE)) as store:
             assert [intent.server_id for intent in store.intents()] == ["docs"]
         eventually(lambda: broker.llen("toolscale") == 1)
         assert events_api.stop() == 0
@@ -337,7 +334,7 @@ def test_producers_with_tokens_of_their_own_keep_their_servers(own_redis_url: st
 
     assert (first, outside, then) == ([202, 400, 400, 400], [400, 400, 202], [202, 202, 400, 202])
     assert removed == [401, 202]
-    with closing(RedisIntents(connect(own_redis_url), PACE)) as store:
+    with closing(Intents(RedisStorage(connect(own_redis_url)), PACE)) as store:
         web_source = f"{PRODUCER_PREFIX}web"
         assert {intent.server_id: intent.source for intent in store.intents()} == {
             "shared/a": web_source,
@@ -353,7 +350,7 @@ def test_without_a_token_the_events_api_does_not_start(tmp_path: Path) -> None:
         assert "TOOLSCALE_EVENTS_TOKEN" in events_api.output()
 
 
-def test_requests_of_the_events_api_are_counted_and_shown_only_with_the_token(intents: SqliteIntents) -> None:
+def test_requests_of_the_events_api_are_counted_and_shown_only_with_the_token(intents: Intents) -> None:
     metrics = WorkerMetrics()
     recorder = EventRecorder(Emitter(intents, lambda _: None, 5.0, metrics))
     with closing(recorder), open_events_api(recorder, metrics) as events_api:

@@ -21,6 +21,7 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
+from shared.intents.intent import Intent
 from shared.upstream.dial import HttpTarget
 from tests.support.builders import changed, up, write_path
 from tests.support.fakes import DIMENSION
@@ -32,7 +33,6 @@ from workers.dependencies import Dependencies
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
 from workers.ingest import reconcile
-from workers.intents.store import Intent
 
 LIMITS = Limits(timeout_s=60, max_tools=5_000, max_pages=20, max_message_bytes=1 << 20, max_tool_bytes=65_536)
 IMPATIENT = replace(LIMITS, timeout_s=2)

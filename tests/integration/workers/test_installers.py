@@ -17,6 +17,7 @@ from query.calling.connection import CallLimits
 from shared.catalog import Listing
 from shared.errors import ServerTimeout
 from shared.events import ServerAnnouncement
+from shared.intents.intent import Intent
 from shared.settings import Settings, load_settings
 from shared.upstream.transport import stdio
 from tests.support.calling import calling, tool_of
@@ -28,7 +29,6 @@ from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
 from workers.fetch.limits import Limits
 from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns
-from workers.intents.store import Intent
 
 PATIENT = Limits(timeout_s=30, start_timeout_s=60)
 

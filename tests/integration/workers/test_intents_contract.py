@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -16,19 +14,19 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.catalog import OPERATOR_SOURCE, PRODUCER_PREFIX
+from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, PRODUCER_PREFIX
 from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
+from shared.intents.definitions import ChangedDefinition, Definitions
+from shared.intents.intent import LETTER_BYTES, Backlog, Intent, MigrationProgress
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
-from workers.intents.dead_letters import LETTER_BYTES
-from workers.intents.definitions import ChangedDefinition, Definitions
-from workers.intents.redis_store import RedisIntents
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Backlog, Intent, IntentStore, MigrationProgress
-from workers.intents.transitions import RetryPolicy
 
 PACE = RetryPolicy(first_s=0.05, longest_s=0.2)
 # A busy machine may renew it late.
@@ -38,19 +36,19 @@ LONG_LEASE_S = 60.0
 
 
 @pytest.fixture(params=["sqlite", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[..., IntentStore]]:
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Callable[..., Intents]]:
     """Return a function that opens the same store once more, as another process would; resync is off by default."""
-    opened: list[IntentStore] = []
+    opened: list[Intents] = []
     open_client = _opener(request)
 
     def open_store(
         resync_s: float = 0.0, first_s: float = 0.05, spacing_s: float = 0.0, stdio_resync_s: float = 0.0
-    ) -> IntentStore:
+    ) -> Intents:
         pace = RetryPolicy(first_s, 4 * first_s, resync_s, stdio_resync_s, min_interval_s=spacing_s)
         if open_client:
-            opened.append(RedisIntents(open_client(), pace, lease_s=LONG_LEASE_S, dead_letter_limit=3))
+            opened.append(Intents(RedisStorage(open_client(), lease_s=LONG_LEASE_S), pace, dead_letter_limit=3))
         else:
-            opened.append(SqliteIntents(tmp_path / "intents.sqlite3", pace, dead_letter_limit=3))
+            opened.append(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), pace, dead_letter_limit=3))
         return opened[-1]
 
     yield open_store
@@ -66,7 +64,7 @@ def _opener(request: pytest.FixtureRequest) -> Callable[[], redis.Redis] | None:
 
 
 @pytest.fixture
-def spoil(request: pytest.FixtureRequest, reopen: Callable[[], IntentStore], tmp_path: Path) -> Callable[[str], None]:
+def spoil(request: pytest.FixtureRequest, reopen: Callable[[], Intents], tmp_path: Path) -> Callable[[str], None]:
     """Return a function that makes a server's intent unreadable."""
 
     def spoil_one(server_id: str) -> None:
@@ -89,11 +87,11 @@ def _looking(request: pytest.FixtureRequest) -> redis.Redis:
 
 
 @pytest.fixture
-def store(reopen: Callable[[], IntentStore]) -> IntentStore:
+def store(reopen: Callable[[], Intents]) -> Intents:
     return reopen()
 
 
-def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], IntentStore]) -> None:
+def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], Intents]) -> None:
     reopen().record(up("s", groups=["dev"]), due_in_s=60)
 
     intent = reopen().intent("s")
@@ -103,7 +101,7 @@ def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], IntentStor
     assert intent.announcement.groups == {"dev"}
 
 
-def test_all_who_share_a_store_read_one_clock_in_seconds_since_the_epoch(reopen: Callable[..., IntentStore]) -> None:
+def test_all_who_share_a_store_read_one_clock_in_seconds_since_the_epoch(reopen: Callable[..., Intents]) -> None:
     before = time.time()
     read = [reopen().now(), reopen().now(), reopen().now()]
     after = time.time()
@@ -112,80 +110,7 @@ def test_all_who_share_a_store_read_one_clock_in_seconds_since_the_epoch(reopen:
     assert [before, *read, after] == sorted([before, *read, after])
 
 
-def test_a_key_is_claimed_by_one_at_a_time_and_free_again_afterwards(store: IntentStore) -> None:
-    with store.claim(["a", "b"]) as first, store.claim(["b", "c"]) as second, store.claim(["a", "b"]) as third:
-        assert (set(first), set(second), set(third)) == ({"a", "b"}, {"c"}, set())
-
-    with store.claim(["a", "b", "c"]) as later, store.claim([]) as nothing:
-        assert (set(later), set(nothing)) == ({"a", "b", "c"}, set())
-
-
-def test_of_many_who_claim_at_once_one_gets_each_key(store: IntentStore) -> None:
-    together = threading.Barrier(8)
-
-    def claim_all(_: int) -> frozenset[str]:
-        together.wait(60)
-        with store.claim([f"k{i}" for i in range(50)]) as ours:
-            together.wait(60)  # nobody lets go before all have asked
-            return ours
-
-    with ThreadPoolExecutor(8) as pool:
-        claimed = [key for ours in pool.map(claim_all, range(8)) for key in ours]
-
-    assert sorted(claimed) == sorted(f"k{i}" for i in range(50))
-
-
-def test_claims_of_a_run_that_failed_are_free_again(store: IntentStore) -> None:
-    with pytest.raises(ZeroDivisionError), store.claim(["a"]):
-        raise ZeroDivisionError
-
-    with store.claim(["a"]) as ours:
-        assert ours == {"a"}
-
-
-@pytest.mark.redis
-def test_a_claim_in_redis_outlives_its_expiry_and_is_seen_by_other_processes(redis_url: str) -> None:
-    stores = [RedisIntents(connect(_emptied(redis_url)), PACE, lease_s=LEASE_S) for _ in range(2)]
-
-    with stores[0].claim(["a"]):
-        with redis.Redis.from_url(redis_url) as client:
-            expired = time.monotonic() + 1.2 * LEASE_S
-            eventually(lambda: time.monotonic() > expired)
-            assert client.exists("toolscale:claim:a")
-        with stores[1].claim(["a"]) as ours:
-            assert not ours
-
-    for store in stores:
-        store.close()
-
-
-@pytest.mark.redis
-def test_the_claims_of_a_process_that_was_killed_expire(redis_url: str) -> None:
-    holder = (
-        "import sys\n"
-        "from shared.service.redis import connect\n"
-        "from workers.intents.redis_store import RedisIntents\n"
-        "from workers.intents.transitions import RetryPolicy\n"
-        "with RedisIntents(connect(sys.argv[1]), RetryPolicy(1, 1), lease_s=0.5).claim(['a', 'b']):\n"
-        "    print('claimed', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    store = RedisIntents(connect(_emptied(redis_url)), PACE, lease_s=0.5)
-    command = [sys.executable, "-c", holder, redis_url]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"claimed\n"
-        process.kill()
-
-    def can_be_claimed() -> bool:
-        with store.claim(["a", "b"]) as ours:
-            return len(ours) == 2
-
-    eventually(can_be_claimed)
-    store.close()
-
-
-def test_every_event_raises_the_desired_generation(store: IntentStore) -> None:
+def test_every_event_raises_the_desired_generation(store: Intents) -> None:
     store.record(up(), due_in_s=60)
     store.record(changed(), due_in_s=60)
     intent = store.record(down(), due_in_s=60).intent
@@ -193,7 +118,7 @@ def test_every_event_raises_the_desired_generation(store: IntentStore) -> None:
     assert (intent.desired, intent.status, intent.is_lagging) == (3, "stopped", True)
 
 
-def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: IntentStore) -> None:
+def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: Intents) -> None:
     store.record(up(groups=["dev"]), due_in_s=60)
     store.record(down(), due_in_s=60)
 
@@ -203,7 +128,7 @@ def test_a_server_that_came_up_again_runs_with_what_was_announced_last(store: In
 
 
 @pytest.mark.parametrize("event", [down("unknown"), changed("unknown")])
-def test_an_event_for_a_server_that_was_never_announced_is_refused(store: IntentStore, event: object) -> None:
+def test_an_event_for_a_server_that_was_never_announced_is_refused(store: Intents, event: object) -> None:
     with pytest.raises(EventInvalid, match=r"data\.server_id: no server 'unknown' was ever announced"):
         store.record(event, due_in_s=60)  # type: ignore[arg-type]
 
@@ -211,7 +136,7 @@ def test_an_event_for_a_server_that_was_never_announced_is_refused(store: Intent
     assert list(store.intents()) == []
 
 
-def test_a_commit_never_lowers_the_generation(store: IntentStore) -> None:
+def test_a_commit_never_lowers_the_generation(store: Intents) -> None:
     for _ in range(3):
         store.record(up(), due_in_s=60)
 
@@ -221,7 +146,7 @@ def test_a_commit_never_lowers_the_generation(store: IntentStore) -> None:
     assert (intent.committed, intent.is_lagging) == (3, False)
 
 
-def test_unfinished_reconciliations_are_counted_and_postponed_further(store: IntentStore) -> None:
+def test_unfinished_reconciliations_are_counted_and_postponed_further(store: Intents) -> None:
     store.record(up(), due_in_s=0)
 
     first, second = store.begin("s"), store.begin("s")
@@ -233,7 +158,7 @@ def test_unfinished_reconciliations_are_counted_and_postponed_further(store: Int
     assert _due_at(second) > _due_at(first)
 
 
-def test_a_suspect_is_reconciled_when_a_sweep_requests_it_and_not_sooner(store: IntentStore) -> None:
+def test_a_suspect_is_reconciled_when_a_sweep_requests_it_and_not_sooner(store: Intents) -> None:
     store.record(up(), due_in_s=0)
     for _ in range(2):
         assert store.begin("s")
@@ -247,7 +172,7 @@ def test_a_suspect_is_reconciled_when_a_sweep_requests_it_and_not_sooner(store: 
 
 
 def test_a_parked_server_is_retried_after_the_longest_wait_until_a_reconciliation_ends(
-    reopen: Callable[..., IntentStore],
+    reopen: Callable[..., Intents],
 ) -> None:
     store = reopen(first_s=0.5)
     store.record(up(), due_in_s=0)
@@ -264,7 +189,7 @@ def test_a_parked_server_is_retried_after_the_longest_wait_until_a_reconciliatio
     assert (tried.parked, store.commit("s", tried.desired).parked) == (True, False)
 
 
-def test_failures_are_counted_until_a_reconciliation_succeeds(store: IntentStore) -> None:
+def test_failures_are_counted_until_a_reconciliation_succeeds(store: Intents) -> None:
     store.record(up(), due_in_s=0)
 
     failures = [store.fail("s", 1).failures for _ in range(3)]
@@ -273,7 +198,7 @@ def test_failures_are_counted_until_a_reconciliation_succeeds(store: IntentStore
     assert store.commit("s", 1).failures == 0
 
 
-def test_only_the_first_event_before_a_reconciliation_needs_a_message(store: IntentStore) -> None:
+def test_only_the_first_event_before_a_reconciliation_needs_a_message(store: Intents) -> None:
     needs_message = [store.record(event, due_in_s=60).needs_message for event in (up(), changed(), down(), up())]
     store.begin("s")
     during_the_run = [store.record(changed(), due_in_s=60).needs_message for _ in range(3)]
@@ -282,7 +207,7 @@ def test_only_the_first_event_before_a_reconciliation_needs_a_message(store: Int
     assert during_the_run == [True, False, False]
 
 
-def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> None:
+def test_a_storm_of_events_does_not_put_the_sweep_off(store: Intents) -> None:
     store.record(up(), due_in_s=0)
     for _ in range(5):
         store.record(changed(), due_in_s=60)
@@ -290,7 +215,7 @@ def test_a_storm_of_events_does_not_put_the_sweep_off(store: IntentStore) -> Non
     assert store.claim_due(10) == ["s"]
 
 
-def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[..., IntentStore]) -> None:
+def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[..., Intents]) -> None:
     store = reopen(spacing_s=3)
     reconcile_after(store, up("s"))
     first = reconcile_after(store, changed("s"))
@@ -307,7 +232,7 @@ def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[.
 
 
 @pytest.mark.parametrize("news", [down("s"), up("s", groups=["new"])], ids=["down", "new groups"])
-def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., IntentStore], news: ServerEvent) -> None:
+def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., Intents], news: ServerEvent) -> None:
     store = reopen(spacing_s=60)
     reconcile_after(store, up("s"))
     reconcile_after(store, changed("s"))
@@ -318,14 +243,14 @@ def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., Int
     assert store.begin("s") is not None
 
 
-def reconcile_after(store: IntentStore, event: ServerEvent) -> Intent:
+def reconcile_after(store: Intents, event: ServerEvent) -> Intent:
     store.record(event, due_in_s=60)
     intent = store.begin("s")
     assert intent is not None
     return store.commit("s", intent.desired)
 
 
-def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) -> None:
+def test_a_message_that_died_with_its_process_is_sent_again(store: Intents) -> None:
     store.record(up(), due_in_s=60)
 
     store.clear_pending_messages()
@@ -333,7 +258,7 @@ def test_a_message_that_died_with_its_process_is_sent_again(store: IntentStore) 
     assert store.record(changed(), due_in_s=60).needs_message
 
 
-def test_a_server_is_due_only_after_its_time_and_for_one_sweep(reopen: Callable[..., IntentStore]) -> None:
+def test_a_server_is_due_only_after_its_time_and_for_one_sweep(reopen: Callable[..., Intents]) -> None:
     store = reopen(first_s=1.0)
     store.record(up("later"), due_in_s=60)
     store.record(up("now"), due_in_s=0)
@@ -346,7 +271,7 @@ def test_a_server_is_due_only_after_its_time_and_for_one_sweep(reopen: Callable[
 
 
 def test_a_running_server_is_reconciled_again_after_the_resync_interval(
-    reopen: Callable[[float], IntentStore],
+    reopen: Callable[[float], Intents],
 ) -> None:
     store = reopen(0.1)
     store.record(up("running"), due_in_s=60)
@@ -362,7 +287,7 @@ def test_a_running_server_is_reconciled_again_after_the_resync_interval(
     assert (intent.desired, intent.is_lagging) == (2, True)
 
 
-def test_a_stdio_server_has_its_own_resync_interval(reopen: Callable[..., IntentStore]) -> None:
+def test_a_stdio_server_has_its_own_resync_interval(reopen: Callable[..., Intents]) -> None:
     store = reopen(resync_s=1_000.0, stdio_resync_s=100_000.0)
     for event in (up("http"), up_stdio("child")):
         store.record(event, due_in_s=60)
@@ -374,7 +299,7 @@ def test_a_stdio_server_has_its_own_resync_interval(reopen: Callable[..., Intent
     assert 70_000 < waits["child"] <= 100_000
 
 
-def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float], IntentStore]) -> None:
+def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float], Intents]) -> None:
     store = reopen(0.01)
     store.record(up(), due_in_s=0)
 
@@ -385,7 +310,7 @@ def test_a_server_at_rest_is_left_alone_until_an_event(reopen: Callable[[float],
     assert store.claim_due(10) == ["s"]
 
 
-def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: IntentStore) -> None:
+def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: Intents) -> None:
     store.record(up(), due_in_s=60)
     store.begin("s")
     store.record(up(groups=["mended"]), due_in_s=60)
@@ -396,7 +321,7 @@ def test_an_event_that_came_while_a_server_was_given_up_is_not_lost(store: Inten
     eventually(lambda: store.claim_due(10) == ["s"])
 
 
-def test_an_event_during_a_failing_reconciliation_does_not_wait_for_the_backoff(store: IntentStore) -> None:
+def test_an_event_during_a_failing_reconciliation_does_not_wait_for_the_backoff(store: Intents) -> None:
     store.record(up(), due_in_s=60)
     for _ in range(3):
         store.fail("s", 1)
@@ -409,9 +334,7 @@ def test_an_event_during_a_failing_reconciliation_does_not_wait_for_the_backoff(
 
 
 @pytest.mark.parametrize("outcome", ["commit", "fail", "stop_retrying"])
-def test_an_event_after_a_reconciliation_is_sent_although_a_sweep_came_during_it(
-    store: IntentStore, outcome: str
-) -> None:
+def test_an_event_after_a_reconciliation_is_sent_although_a_sweep_came_during_it(store: Intents, outcome: str) -> None:
     store.record(up(), due_in_s=0)
     store.begin("s")
     eventually(lambda: store.claim_due(10) == ["s"])
@@ -421,7 +344,7 @@ def test_an_event_after_a_reconciliation_is_sent_although_a_sweep_came_during_it
     assert store.record(changed(), due_in_s=60).needs_message
 
 
-def test_a_reconciliation_from_before_a_loss_of_the_store_commits_no_later_generation(store: IntentStore) -> None:
+def test_a_reconciliation_from_before_a_loss_of_the_store_commits_no_later_generation(store: Intents) -> None:
     store.record(up(), due_in_s=60)
 
     store.commit("s", 37)
@@ -430,7 +353,7 @@ def test_a_reconciliation_from_before_a_loss_of_the_store_commits_no_later_gener
 
 
 def test_one_intent_that_cannot_be_read_does_not_hold_up_the_others(
-    store: IntentStore, spoil: Callable[[str], None]
+    store: Intents, spoil: Callable[[str], None]
 ) -> None:
     store.record(up("spoiled"), due_in_s=0)
     store.record(up("good"), due_in_s=0)
@@ -441,7 +364,7 @@ def test_one_intent_that_cannot_be_read_does_not_hold_up_the_others(
 
 
 def test_an_intent_that_cannot_be_read_is_replaced_when_its_server_is_announced(
-    store: IntentStore, spoil: Callable[[str], None]
+    store: Intents, spoil: Callable[[str], None]
 ) -> None:
     store.record(up("spoiled"), due_in_s=0)
     store.record(up("good"), due_in_s=0)
@@ -457,13 +380,13 @@ def test_an_intent_that_cannot_be_read_is_replaced_when_its_server_is_announced(
     assert store.intent("spoiled") == announced.intent
 
 
-def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[..., IntentStore]) -> None:
+def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[..., Intents]) -> None:
     stores = [reopen(first_s=60.0), reopen(first_s=60.0)]
     for number in range(20):
         stores[0].record(up(f"s{number}"), due_in_s=0)
     claimed: list[str] = []
 
-    def claim(store: IntentStore) -> None:
+    def claim(store: Intents) -> None:
         claimed.extend(store.claim_due(20))
 
     _in_threads([partial(claim, store) for store in stores])
@@ -471,7 +394,7 @@ def test_two_sweeps_at_the_same_time_never_get_the_same_server(reopen: Callable[
     assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
 
 
-def test_what_is_adopted_never_replaces_what_was_announced(store: IntentStore) -> None:
+def test_what_is_adopted_never_replaces_what_was_announced(store: Intents) -> None:
     announced = store.record(up("announced", groups=["new"]), due_in_s=60).intent
     missing = announced.model_copy(update={"server_id": "missing", "desired": 8, "committed": 7, "due_at": 0.0})
 
@@ -483,7 +406,7 @@ def test_what_is_adopted_never_replaces_what_was_announced(store: IntentStore) -
 
 
 def test_how_far_a_migration_is_can_be_read_by_other_processes_until_there_is_none(
-    reopen: Callable[[], IntentStore],
+    reopen: Callable[[], Intents],
 ) -> None:
     progress = MigrationProgress(model="new", servers=10, done=3, at=1.5)
 
@@ -495,7 +418,7 @@ def test_how_far_a_migration_is_can_be_read_by_other_processes_until_there_is_no
     assert (before, under_way, reopen().migration()) == (None, progress, None)
 
 
-def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], IntentStore]) -> None:
+def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], Intents]) -> None:
     was_new = not reopen().is_complete()
     reopen().mark_complete()
 
@@ -503,7 +426,7 @@ def test_a_store_keeps_its_mark_until_it_is_lost(reopen: Callable[[], IntentStor
     assert reopen().is_complete()
 
 
-def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: IntentStore) -> None:
+def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: Intents) -> None:
     with store.lease("s") as lease:
         lease.assert_held()
         with pytest.raises(LeaseHeld, match=r"^s: another run"), store.lease("s"):
@@ -515,12 +438,12 @@ def test_a_lease_lets_one_run_in_and_the_next_when_it_ends(store: IntentStore) -
         pass
 
 
-def test_revisions_rise_without_gaps_in_order_over_processes_and_threads(reopen: Callable[[], IntentStore]) -> None:
+def test_revisions_rise_without_gaps_in_order_over_processes_and_threads(reopen: Callable[[], Intents]) -> None:
     stores = [reopen(), reopen()]
     drawn: list[int] = []
     before_us = time.time() * 1_000_000
 
-    def draw(store: IntentStore) -> None:
+    def draw(store: Intents) -> None:
         drawn.extend(store.next_revision() for _ in range(50))
 
     _in_threads([partial(draw, store) for store in stores])
@@ -530,7 +453,7 @@ def test_revisions_rise_without_gaps_in_order_over_processes_and_threads(reopen:
     assert stores[1].next_revision() > max(drawn)
 
 
-def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> None:
+def test_the_latest_dead_letters_are_kept_newest_first(store: Intents) -> None:
     for number in range(5):
         store.add_dead_letter(f"reason {number}", "\ud800" + "x" * 20_000)
 
@@ -545,14 +468,14 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: IntentStore) -> No
 @pytest.mark.redis
 def test_a_dead_letter_that_cannot_be_read_is_left_out(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    with closing(RedisIntents(client, PACE)) as store:
+    with closing(Intents(RedisStorage(client), PACE)) as store:
         store.add_dead_letter("a reason", "{}")
         client.lpush("toolscale:dead-letters", '{"at": "of another release"}')
 
         assert [letter.reason for letter in store.dead_letters(10)] == ["a reason"]
 
 
-def test_a_dead_letter_is_removed_alone_and_all_are_cleared(store: IntentStore) -> None:
+def test_a_dead_letter_is_removed_alone_and_all_are_cleared(store: Intents) -> None:
     for number in range(3):
         store.add_dead_letter("the same reason", f"body {number}")
     _, second, _ = store.dead_letters(10)
@@ -566,7 +489,7 @@ def test_a_dead_letter_is_removed_alone_and_all_are_cleared(store: IntentStore) 
     assert store.clear_dead_letters() == 0
 
 
-def test_the_backlog_counts_due_reconciliations_and_dead_letters(reopen: Callable[..., IntentStore]) -> None:
+def test_the_backlog_counts_due_reconciliations_and_dead_letters(reopen: Callable[..., Intents]) -> None:
     store = reopen(first_s=30.0)
     assert store.backlog() == Backlog(servers=0, due=0, overdue_s=0.0, dead_letters=0)
     store.record(up("later"), due_in_s=60)
@@ -581,10 +504,10 @@ def test_the_backlog_counts_due_reconciliations_and_dead_letters(reopen: Callabl
     assert (store.backlog().due, store.backlog().overdue_s) == (0, 0.0)
 
 
-def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], IntentStore]) -> None:
+def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], Intents]) -> None:
     stores = [reopen(), reopen()]
 
-    def record(store: IntentStore) -> None:
+    def record(store: Intents) -> None:
         for _ in range(25):
             store.record(up(), due_in_s=60)
 
@@ -598,7 +521,7 @@ def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], I
 @pytest.mark.redis
 def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_process(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    store = RedisIntents(client, PACE, lease_s=LEASE_S)
+    store = Intents(RedisStorage(client, lease_s=LEASE_S), PACE)
     with store.lease("s") as lease:
         client.pexpire("toolscale:lease:s", 2_100)
         eventually(lambda: client.pttl("toolscale:lease:s") > 2_400, what="a renewal")
@@ -613,7 +536,7 @@ def test_a_lease_on_redis_is_renewed_beyond_its_first_term_and_expires_with_its_
 @pytest.mark.redis
 def test_revisions_stay_above_the_past_when_redis_is_wiped(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    store = RedisIntents(client, PACE)
+    store = Intents(RedisStorage(client), PACE)
     before = store.next_revision()
 
     client.flushall()
@@ -641,7 +564,7 @@ def _in_threads(work: list[Callable[[], object]]) -> None:
         thread.join(60)
 
 
-def test_the_catalogue_id_is_kept_until_a_listing_replaces_it(store: IntentStore) -> None:
+def test_the_catalogue_id_is_kept_until_a_listing_replaces_it(store: Intents) -> None:
     store.record(up(), due_in_s=60)
     listed = store.commit("s", 1, "1f files")
     store.record(up(url="http://127.0.0.1:2/mcp"), due_in_s=60)
@@ -653,7 +576,7 @@ def test_the_catalogue_id_is_kept_until_a_listing_replaces_it(store: IntentStore
     assert store.commit("s", 3, "2e files").catalogue_id == "2e files"
 
 
-def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: IntentStore) -> None:
+def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: Intents) -> None:
     store.record(up(), due_in_s=60)
     store.fail("s", 1, "s: no answer")
     before = store.intent("s")
@@ -669,7 +592,7 @@ def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: Intent
     assert {failed.listed_at, stopped.listed_at} == {listed.listed_at}
 
 
-def test_only_the_intents_written_since_a_position_are_read(reopen: Callable[[], IntentStore]) -> None:
+def test_only_the_intents_written_since_a_position_are_read(reopen: Callable[[], Intents]) -> None:
     store, other = reopen(), reopen()
     for server_id in ("a", "b", "c"):
         store.record(up(server_id), due_in_s=60)
@@ -688,7 +611,7 @@ def test_only_the_intents_written_since_a_position_are_read(reopen: Callable[[],
     assert store.changes(after.position).intents == {}
 
 
-def test_a_position_of_an_empty_store_finds_its_first_intent(store: IntentStore) -> None:
+def test_a_position_of_an_empty_store_finds_its_first_intent(store: Intents) -> None:
     empty = store.changes()
 
     store.record(up("a"), due_in_s=60)
@@ -696,7 +619,7 @@ def test_a_position_of_an_empty_store_finds_its_first_intent(store: IntentStore)
     assert set(store.changes(empty.position).intents) == {"a"}
 
 
-def test_an_invalid_intent_is_a_change_without_an_intent(store: IntentStore, spoil: Callable[[str], None]) -> None:
+def test_an_invalid_intent_is_a_change_without_an_intent(store: Intents, spoil: Callable[[str], None]) -> None:
     before = store.changes()
     store.record(up("bad"), due_in_s=60)
     store.record(up("good"), due_in_s=60)
@@ -708,7 +631,7 @@ def test_an_invalid_intent_is_a_change_without_an_intent(store: IntentStore, spo
 @pytest.mark.redis
 def test_a_wiped_redis_causes_a_complete_read(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    with closing(RedisIntents(client, PACE)) as store:
+    with closing(Intents(RedisStorage(client), PACE)) as store:
         store.mark_complete()
         store.record(up("gone"), due_in_s=60)
         before = store.changes()
@@ -725,7 +648,7 @@ def test_a_wiped_redis_causes_a_complete_read(redis_url: str) -> None:
 @pytest.mark.redis
 def test_a_redis_that_lost_its_last_writes_causes_a_complete_read(redis_url: str) -> None:
     client = connect(_emptied(redis_url))
-    with closing(RedisIntents(client, PACE)) as store:
+    with closing(Intents(RedisStorage(client), PACE)) as store:
         store.record(up("a"), due_in_s=60)
         store.record(up("b"), due_in_s=60)
         before = store.changes()
@@ -737,7 +660,7 @@ def test_a_redis_that_lost_its_last_writes_causes_a_complete_read(redis_url: str
 
 def test_a_file_of_the_release_before_the_changes_is_read_and_written_by_both(tmp_path: Path) -> None:
     path = tmp_path / "intents.sqlite3"
-    with closing(SqliteIntents(path, PACE)) as new:
+    with closing(Intents(SqliteStorage(path), PACE)) as new:
         new.record(up("a"), due_in_s=60)
         before = new.changes()
         with sqlite3.connect(path) as db:  # the statement of the earlier release
@@ -769,11 +692,15 @@ def of(source: str, event: ServerEvent) -> ServerEvent:
         (CI, WEB, down()),
         (CI, UNNAMED, up()),
         (UNNAMED, CI, up()),
+        (UNNAMED, DOCKER_SOURCE, up()),
+        (DOCKER_SOURCE, f"{DOCKER_SOURCE}/other", up()),
+        (DOCKER_SOURCE, KUBERNETES_SOURCE, down()),
+        (KUBERNETES_SOURCE, UNNAMED, up()),
         (UNNAMED, CI, down()),
     ],
 )
 def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
-    store: IntentStore, owner: str, sender: str, event: ServerEvent
+    store: Intents, owner: str, sender: str, event: ServerEvent
 ) -> None:
     store.record(of(owner, up(groups=["dev"])), due_in_s=60)
     before = store.intent("s")
@@ -781,7 +708,27 @@ def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
     with pytest.raises(EventInvalid, match=r"data\.server_id: .* names the server|belongs to another producer"):
         store.record(of(sender, event), due_in_s=60)
 
-    assert store.intent("s") == before
+    after = store.intent("s")
+    assert before is not None
+    assert after == before.model_copy(update={"conflict": after.conflict if after else None})
+
+
+def test_the_owner_sees_the_announcement_of_another_one_until_the_server_stops(store: Intents) -> None:
+    store.record(of(DOCKER_SOURCE, up()), due_in_s=60)
+    for _ in range(2):
+        with pytest.raises(EventInvalid):
+            store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60)
+    position = store.changes().position
+    with pytest.raises(EventInvalid):
+        store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60)
+    refused = store.intent("s")
+
+    assert refused is not None
+    assert "an announcement by toolscale/kubernetes was refused" in (refused.conflict or "")
+    assert store.changes(position).intents == {}
+    assert store.record(of(DOCKER_SOURCE, up()), due_in_s=60).intent.conflict == refused.conflict
+    assert store.record(of(DOCKER_SOURCE, down()), due_in_s=60).intent.conflict is None
+    assert store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60).intent.source == KUBERNETES_SOURCE
 
 
 @pytest.mark.parametrize(
@@ -797,11 +744,13 @@ def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
         (CI, CI, down()),
         (CI, WEB, changed()),
         (CI, UNNAMED, down()),
+        (DOCKER_SOURCE, UNNAMED, down()),
+        (DOCKER_SOURCE, FILE, up()),
         (UNNAMED, "another-platform", up()),
     ],
 )
 def test_the_owner_the_file_and_a_changed_event_are_accepted(
-    store: IntentStore, owner: str, sender: str, event: ServerEvent
+    store: Intents, owner: str, sender: str, event: ServerEvent
 ) -> None:
     store.record(of(owner, up(groups=["dev"])), due_in_s=60)
 
@@ -809,14 +758,14 @@ def test_the_owner_the_file_and_a_changed_event_are_accepted(
 
 
 @pytest.mark.parametrize("owner", [FILE, CI, UNNAMED])
-def test_a_stopped_server_belongs_to_the_next_sender_that_announces_it(store: IntentStore, owner: str) -> None:
+def test_a_stopped_server_belongs_to_the_next_sender_that_announces_it(store: Intents, owner: str) -> None:
     store.record(of(owner, up()), due_in_s=60)
     store.record(of(owner, down()), due_in_s=60)
 
     assert store.record(of(WEB, up()), due_in_s=60).intent.source == WEB
 
 
-def test_a_changed_event_does_not_change_the_owner(store: IntentStore) -> None:
+def test_a_changed_event_does_not_change_the_owner(store: Intents) -> None:
     store.record(of(FILE, up()), due_in_s=60)
     store.record(of(CI, changed()), due_in_s=60)
 
@@ -829,7 +778,7 @@ def test_a_changed_event_does_not_change_the_owner(store: IntentStore) -> None:
 CHANGE = ChangedDefinition(digest="d" * 32, since=1.5, accepted='{"name":"a"}', current='{"name":"a","x":"é"}')
 
 
-def test_definitions_are_there_for_the_next_process(reopen: Callable[[], IntentStore]) -> None:
+def test_definitions_are_there_for_the_next_process(reopen: Callable[[], Intents]) -> None:
     document = Definitions(server_id="s", accepted={"a": "1", "b\U0001f600": "2"}, changed={"a": CHANGE}, held=True)
 
     result = reopen().update_definitions("s", lambda before: before or document)
@@ -839,7 +788,7 @@ def test_definitions_are_there_for_the_next_process(reopen: Callable[[], IntentS
     assert reopen().definitions("other") is None
 
 
-def test_changes_of_definitions_at_the_same_time_are_all_kept(reopen: Callable[[], IntentStore]) -> None:
+def test_changes_of_definitions_at_the_same_time_are_all_kept(reopen: Callable[[], Intents]) -> None:
     stores = [reopen() for _ in range(4)]
 
     def accept(number: int) -> None:
@@ -858,7 +807,7 @@ def test_changes_of_definitions_at_the_same_time_are_all_kept(reopen: Callable[[
 
 
 def test_definitions_that_cannot_be_read_are_replaced(
-    request: pytest.FixtureRequest, store: IntentStore, tmp_path: Path
+    request: pytest.FixtureRequest, store: Intents, tmp_path: Path
 ) -> None:
     store.update_definitions("s", lambda _: Definitions(server_id="s"))
     if "redis" in request.node.name:
@@ -875,7 +824,7 @@ def test_definitions_that_cannot_be_read_are_replaced(
     assert store.definitions("s") == newer
 
 
-def test_the_number_of_changes_is_kept_until_a_listing_replaces_it(store: IntentStore) -> None:
+def test_the_number_of_changes_is_kept_until_a_listing_replaces_it(store: Intents) -> None:
     store.record(up(), due_in_s=0)
     store.commit("s", 1, "catalogue", 3)
     store.record(changed(), due_in_s=0)

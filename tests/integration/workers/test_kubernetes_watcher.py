@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
 from tests.support.metrics import scraped
 from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watcher
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, ResourceKind
 from workers.sources.kubernetes_watch import KubernetesSource
 from workers.sources.watcher import SourceUnavailable, Watcher
@@ -27,8 +28,8 @@ client = pytest.importorskip("kubernetes.client", reason="the extra `kubernetes`
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as store:
+def intents(tmp_path: Path) -> Generator[Intents]:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -39,7 +40,7 @@ def cluster() -> Generator[ScriptedKubernetes]:
 
 
 @pytest.fixture
-def watched(cluster: ScriptedKubernetes, intents: SqliteIntents) -> Watcher:
+def watched(cluster: ScriptedKubernetes, intents: Intents) -> Watcher:
     return watcher(source(cluster), intents)
 
 
@@ -50,7 +51,7 @@ def source(cluster: ScriptedKubernetes, kind: ResourceKind = SERVICES, selector:
 
 
 def test_all_pages_are_listed_and_annotated_services_announced(
-    cluster: ScriptedKubernetes, intents: SqliteIntents, watched: Watcher
+    cluster: ScriptedKubernetes, intents: Intents, watched: Watcher
 ) -> None:
     cluster.put("a", server="docs", port="mcp", path="sse", transport="sse", groups="x,y", credential_ref="key")
     cluster.put("b")
@@ -72,7 +73,7 @@ def test_all_pages_are_listed_and_annotated_services_announced(
     assert intent.announcement.credential_ref == "key"
 
 
-def test_services_come_change_and_go(cluster: ScriptedKubernetes, intents: SqliteIntents, watched: Watcher) -> None:
+def test_services_come_change_and_go(cluster: ScriptedKubernetes, intents: Intents, watched: Watcher) -> None:
     found: list[dict[str, str | None]] = []
     changes: list[dict[str, str]] = [{"server": "docs"}, {"server": "docs", "port": "9000"}, {}, {"server": "docs"}]
     for change in changes:
@@ -88,7 +89,7 @@ def test_services_come_change_and_go(cluster: ScriptedKubernetes, intents: Sqlit
 
 
 def test_an_object_is_announced_again_when_its_specification_changed_and_not_before(
-    cluster: ScriptedKubernetes, intents: SqliteIntents, watched: Watcher
+    cluster: ScriptedKubernetes, intents: Intents, watched: Watcher
 ) -> None:
     cluster.put("a", server="docs")
     watched.announce()
@@ -102,7 +103,7 @@ def test_an_object_is_announced_again_when_its_specification_changed_and_not_bef
     assert generation(intents, "docs") == 2
 
 
-def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKubernetes, intents: Intents) -> None:
     cluster.put("a", labels={LABEL: "true"}, server="docs")
     for number in range(10):
         cluster.put(f"other-{number}", server=f"unlabelled-{number}")
@@ -115,7 +116,7 @@ def test_only_selected_services_are_sent_by_the_api_server(cluster: ScriptedKube
 
 @pytest.mark.parametrize("is_down", [True, False], ids=["away", "in the middle of a list"])
 def test_a_cluster_that_fails_takes_nothing_down(
-    cluster: ScriptedKubernetes, intents: SqliteIntents, watched: Watcher, *, is_down: bool
+    cluster: ScriptedKubernetes, intents: Intents, watched: Watcher, *, is_down: bool
 ) -> None:
     for name in "abc":
         cluster.put(name, server=f"docs-{name}")
@@ -133,7 +134,7 @@ def test_a_cluster_that_fails_takes_nothing_down(
     assert generation(intents, "docs-a") == 1
 
 
-def test_a_toolhive_server_is_announced_while_it_runs(intents: SqliteIntents) -> None:
+def test_a_toolhive_server_is_announced_while_it_runs(intents: Intents) -> None:
     with scripted_kubernetes(MCP_SERVERS.path) as cluster:
         watched = watcher(source(cluster, MCP_SERVERS), intents)
         cluster.put("fetch", {"status": {"phase": "Pending", "url": ""}})
@@ -152,7 +153,7 @@ def test_a_toolhive_server_is_announced_while_it_runs(intents: SqliteIntents) ->
         assert running(intents) == {}
 
 
-def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubernetes, intents: SqliteIntents) -> None:
+def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubernetes, intents: Intents) -> None:
     with scripted_kubernetes(MCP_SERVERS.path) as before:
         before.put("fetch", {"status": {"phase": "Running", "url": "http://mcp-fetch.prod.svc:8080/mcp"}})
         watcher(source(before, MCP_SERVERS), intents).announce()
@@ -164,7 +165,7 @@ def test_a_cluster_without_toolhive_has_no_servers_of_it(cluster: ScriptedKubern
 
 
 def test_an_annotation_that_cannot_be_used_does_not_cost_the_others(
-    cluster: ScriptedKubernetes, intents: SqliteIntents, watched: Watcher
+    cluster: ScriptedKubernetes, intents: Intents, watched: Watcher
 ) -> None:
     cluster.put("a", server="no way")
     cluster.put("b", server="nowhere", port="no-such-port")
@@ -189,7 +190,7 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
     )
     with (
         composition.run("watch", "-m", "toolscale", "watch", "kubernetes", "--selector", LABEL) as command,
-        closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents,
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, what=command.output())
         page = f"http://127.0.0.1:{port}/metrics"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import Encoding, Listing
+from shared.intents.intent import Intent
 from shared.text.tokens import Counter
 from shared.upstream.dial import HttpTarget, Target
 from tests.support.builders import up, write_path
@@ -26,7 +27,6 @@ from workers.fetch.interrupt import FetchInterrupted
 from workers.fetch.limits import Limits
 from workers.fetch.slots import LargePayloadSlots
 from workers.ingest import Ingested, reconcile
-from workers.intents.store import Intent
 
 LIMITS = Limits(timeout_s=60)
 

@@ -13,6 +13,9 @@ import redis
 
 from shared.catalog import Endpoint
 from shared.errors import IntentsUnavailable
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.support.builders import down, up
 from tests.support.metrics import scraped
@@ -20,8 +23,6 @@ from tests.support.notifying import notifying_server
 from tests.support.ports import free_port
 from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.waiting import eventually
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 from workers.notifications.membership import MEMBERS, RedisMembership, SoleMember
 from workers.notifications.rendezvous import owner
 from workers.notifications.running_servers import RunningServers
@@ -39,8 +40,8 @@ def client(own_redis_url: str) -> Generator[redis.Redis]:
 
 
 @pytest.fixture
-def intents(own_redis_url: str) -> Generator[RedisIntents]:
-    with closing(RedisIntents(connect(own_redis_url), PACE)) as store:
+def intents(own_redis_url: str) -> Generator[Intents]:
+    with closing(Intents(RedisStorage(connect(own_redis_url)), PACE)) as store:
         yield store
 
 
@@ -78,7 +79,7 @@ def test_without_redis_a_process_owns_all_servers() -> None:
     assert owner("s", alone.heartbeat()) == alone.member
 
 
-def test_the_copy_of_the_servers_follows_their_changes(intents: RedisIntents) -> None:
+def test_the_copy_of_the_servers_follows_their_changes(intents: Intents) -> None:
     servers = RunningServers(intents)
     assert not servers.refresh()
 
@@ -103,7 +104,7 @@ def test_the_copy_of_the_servers_follows_their_changes(intents: RedisIntents) ->
     assert set(dict(servers.items())) == {"b"}
 
 
-def test_the_copy_of_the_servers_follows_a_wipe_of_redis(intents: RedisIntents, client: redis.Redis) -> None:
+def test_the_copy_of_the_servers_follows_a_wipe_of_redis(intents: Intents, client: redis.Redis) -> None:
     servers = RunningServers(intents)
     intents.record(up("gone"), due_in_s=60)
     servers.refresh()
@@ -114,9 +115,7 @@ def test_the_copy_of_the_servers_follows_a_wipe_of_redis(intents: RedisIntents, 
     assert not servers.items()
 
 
-def test_an_intent_of_an_earlier_release_is_found_by_a_complete_read(
-    intents: RedisIntents, client: redis.Redis
-) -> None:
+def test_an_intent_of_an_earlier_release_is_found_by_a_complete_read(intents: Intents, client: redis.Redis) -> None:
     seldom, always = RunningServers(intents), RunningServers(intents, reread_s=0.0)
     intents.record(up("a"), due_in_s=60)
     seldom.refresh()
@@ -153,7 +152,7 @@ class Listeners:
 
 
 def test_processes_divide_the_servers_and_take_over_those_of_a_killed_one(
-    intents: RedisIntents, client: redis.Redis, own_redis_url: str, tmp_path: Path
+    intents: Intents, client: redis.Redis, own_redis_url: str, tmp_path: Path
 ) -> None:
     environment = {**SHORT_LEASE, "TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
     composition = Composition(own_redis_url, tmp_path, environment)
@@ -188,11 +187,11 @@ def _shares(client: redis.Redis) -> dict[str, set[str]]:
     return {member: {server for server in SERVERS if owner(server, members) == member} for member in members}
 
 
-def _desired(intents: RedisIntents, server_id: str) -> int:
+def _desired(intents: Intents, server_id: str) -> int:
     intent = intents.intent(server_id)
     assert intent is not None
     return intent.desired
 
 
-def _was_requested(intents: RedisIntents, server_id: str, before: int) -> bool:
+def _was_requested(intents: Intents, server_id: str, before: int) -> bool:
     return _desired(intents, server_id) > before

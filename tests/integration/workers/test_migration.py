@@ -28,6 +28,8 @@ from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
 from shared.index.open_versions import IndexVersions, OpenVersion
 from shared.index.tool_index import QdrantIndex
 from shared.index.versions import IndexStore
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from shared.settings import load_settings
 from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder
@@ -54,7 +56,6 @@ from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
 from workers.ingest import reconcile
-from workers.intents.store import Intent, IntentStore
 from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, SOURCE, Released
 
 
@@ -127,7 +128,7 @@ def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation
                 leases.lose("gone")
             return super().passages(texts)
 
-    deps = replace(shop.worker(NEW, Slow), intents=cast("IntentStore", WithLeases(shop.intents, leases)))
+    deps = replace(shop.worker(NEW, Slow), intents=cast("Intents", WithLeases(shop.intents, leases)))
     assert deps.rollout
     deps.rollout.request_once()
 
@@ -320,7 +321,7 @@ def test_a_reconciliation_that_the_switch_overtook_is_repeated_with_the_new_vers
     shop.intents.record(changed("clock"), due_in_s=0)
 
     # leases that exclude no other run, as of a process that was suspended
-    frozen = cast("IntentStore", WithLeases(shop.intents, Leases()))
+    frozen = cast("Intents", WithLeases(shop.intents, Leases()))
     reconcile("clock", replace(deps, list_server=switch_then_list, intents=frozen))
     assert "clock:stop_watch" not in tools_found(deps)
     reconcile_all(deps)
@@ -336,16 +337,16 @@ def test_a_process_that_dies_at_the_switch_leaves_its_requests_to_the_next_sweep
     released = change_once(shop, deps, after=LAST, events=[down("files"), down("clock")])
 
     class Dying:
-        def record(self, event: ServerEvent, *, due_in_s: float) -> object:
-            if event.source == SOURCE and next(numbers) == requests:
+        def request(self, server_id: str, source: str) -> None:
+            if source == SOURCE and next(numbers) == requests:
                 raise Killed
-            return shop.intents.record(event, due_in_s=due_in_s)
+            shop.intents.request(server_id, source)
 
         def __getattr__(self, name: str) -> object:
             return getattr(shop.intents, name)
 
     with pytest.raises(Killed):
-        migrate(replace(deps, intents=cast("IntentStore", Dying())), released)
+        migrate(replace(deps, intents=cast("Intents", Dying())), released)
     assert active_version(deps).version == index_version(NEW)
     maintain_index(deps, lambda: None)
     reconcile_all(deps)

@@ -17,6 +17,9 @@ from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.index.server.client import ServerClient
 from shared.index.server.engine import ServerEngine
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect as connect_redis
 from shared.settings import Settings, load_settings
 from shared.text import BUNDLED_MODEL
@@ -39,8 +42,6 @@ from tests.support.index_versions import (
 from tests.support.qdrant_cluster import qdrant_nodes
 from tests.support.waiting import eventually
 from toolscale.embedded.composition import Embedded, run_embedded
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -93,11 +94,13 @@ from shared.index.server.client import ServerClient
 from shared.index.server.engine import ServerEngine
 from shared.service.redis import connect as connect_redis
 from tests.support.index_versions import NEW, Catalogue, migrate
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 
 engine = ServerEngine(ServerClient(sys.argv[1], None))
-deps = Catalogue(engine, RedisIntents(connect_redis(sys.argv[2]), RetryPolicy(0.05, 1.0), lease_s=1.0)).worker(NEW)
+intents = Intents(RedisStorage(connect_redis(sys.argv[2]), lease_s=1.0), RetryPolicy(0.05, 1.0))
+deps = Catalogue(engine, intents).worker(NEW)
 print("ready", flush=True)
 sys.stdin.readline()
 deps.rollout.request_once()
@@ -110,7 +113,9 @@ while deps.versions.store.versions().next_version:
 def test_processes_share_a_migration_and_finish_the_work_of_a_killed_one(own_redis_url: str, tmp_path: Path) -> None:
     with qdrant_nodes(tmp_path, 1) as (node,), ExitStack() as stack:
         engine = stack.enter_context(closing(ServerEngine(ServerClient(node.url, None))))
-        intents = stack.enter_context(closing(RedisIntents(connect_redis(own_redis_url), RetryPolicy(0.05, 1.0))))
+        intents = stack.enter_context(
+            closing(Intents(RedisStorage(connect_redis(own_redis_url)), RetryPolicy(0.05, 1.0)))
+        )
         shop = Catalogue(engine, intents)
         shop.world.servers = {name: listing(definition("read"), definition(f"of_{name}")) for name in SERVERS}
         for name in SERVERS:

@@ -17,6 +17,9 @@ import psutil
 import pytest
 from celery import Celery
 
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.support.builders import up
 from tests.support.hostile.messages import one_page, tool
@@ -25,8 +28,6 @@ from tests.support.metrics import scraped
 from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
 from tests.support.waiting import eventually
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
@@ -105,7 +106,7 @@ def test_a_worker_shows_what_it_did_and_what_waits(monitored: Monitored, produce
     pages = one_page(tool("read_file"), tool("write_file"))
     with (
         scripted_http(lambda exchange: exchange.play(pages)) as server,
-        closing(RedisIntents(connect(monitored.composition.redis_url), RetryPolicy(1.0, 4.0))) as intents,
+        closing(Intents(RedisStorage(connect(monitored.composition.redis_url)), RetryPolicy(1.0, 4.0))) as intents,
         monitored.worker() as worker,
     ):
         announce(producer, "files", server.url)

@@ -18,6 +18,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.upstream.dial import HttpTarget
 from tests.support.builders import down
 from tests.support.hostile.messages import initialized, one_page, tool
@@ -33,14 +36,12 @@ from tests.support.notifying import (
     notifying_stdio,
 )
 from tests.support.waiting import eventually
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.notifications.metrics import NotificationMetrics
 
 
 @pytest.fixture
 def heard(tmp_path: Path) -> Generator[ListenedServers]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents:
         yield ListenedServers(intents, {})
 
 

@@ -22,6 +22,9 @@ from shared.errors import IndexLost, IndexUnavailable
 from shared.index.contract import SERVERS_COLLECTION
 from shared.index.open_versions import IndexVersions
 from shared.index.versions import IndexStore
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
 from shared.settings import load_settings
 from tests.support.builders import RETRY_POLICY, definition, down, listing, up
 from tests.support.fakes import SaltedEmbedder
@@ -41,8 +44,6 @@ from tests.support.index_versions import (
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Intent
 from workers.maintenance.restore import restore_if_lost
 
 TRUTH = {"files:read_file", "clock:get_time"}
@@ -113,14 +114,14 @@ def test_every_server_is_in_both_stores_again_before_any_is_reconciled(shop: Cat
     _drop_all(shop)
     rebuild_if_lost(shop.worker(OLD))
 
-    with closing(SqliteIntents(tmp_path / "wiped.sqlite3", RETRY_POLICY)) as wiped:
+    with closing(Intents(SqliteStorage(tmp_path / "wiped.sqlite3"), RETRY_POLICY)) as wiped:
         restore_if_lost(wiped, shop.worker(OLD).index)
 
         known = {intent.server_id: intent.status for intent in wiped.intents()}
     assert known == {"clock": "running", "files": "running", "gone": "stopped"}
 
 
-class SpokenOfMeanwhile(SqliteIntents):
+class SpokenOfMeanwhile(Intents):
     """Intents that a server which was down is announced in, just after they were read."""
 
     def intents(self) -> Iterator[Intent]:
@@ -133,14 +134,14 @@ def test_a_server_that_comes_up_during_the_rebuilding_stays_up(shop: Catalogue, 
     deps = shop.worker(OLD)
     _drop_all(shop)
 
-    with closing(SpokenOfMeanwhile(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents:
+    with closing(SpokenOfMeanwhile(SqliteStorage(tmp_path / "intents.sqlite3"), RETRY_POLICY)) as intents:
         rebuild_if_lost(replace(deps, intents=intents))
     reconcile_all(deps)
 
     assert tools_found(deps) == {*TRUTH, "gone:old_tool"}
 
 
-class InBetween(SqliteIntents):
+class InBetween(Intents):
     """Intents before whose first reading something happens: a rebuilding reads them before it writes a record."""
 
     happens: Callable[[], object] | None = None
@@ -157,7 +158,10 @@ def test_two_workers_that_find_the_index_lost_ask_for_each_server_once(shop: Cat
     before = {intent.server_id: intent.desired for intent in shop.intents.intents()}
     _drop_all(shop)
 
-    with closing(InBetween(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents, capture_logs() as logs:
+    with (
+        closing(InBetween(SqliteStorage(tmp_path / "intents.sqlite3"), RETRY_POLICY)) as intents,
+        capture_logs() as logs,
+    ):
         intents.happens = lambda: rebuild_if_lost(replace(second, intents=intents))
         rebuild_if_lost(replace(first, intents=intents))
         after = {intent.server_id: intent.desired for intent in intents.intents()}
@@ -180,7 +184,7 @@ def test_answers_during_a_rebuild_are_marked_as_incomplete(
     answers: list[FindResponse] = []
     wipes[lost](shop)
 
-    with closing(InBetween(tmp_path / "intents.sqlite3", RETRY_POLICY)) as intents:
+    with closing(InBetween(SqliteStorage(tmp_path / "intents.sqlite3"), RETRY_POLICY)) as intents:
         intents.happens = lambda: answers.append(find_tool(asked, Scope(), found)[0])
         rebuild_if_lost(replace(deps, intents=intents))
         answers.append(find_tool(asked, Scope(), found)[0])

@@ -16,14 +16,15 @@ from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.store import MAX_BYTES_A_DAY, OTHERS, RowKey, ServerSize
 from shared.errors import EventInvalid
 from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnouncement, ServerUp
+from shared.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
+from shared.intents.intent import DEAD_LETTER_LIMIT
+from shared.intents.intents import Intents
+from shared.intents.redis import DUE, SERVERS, RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import DEAD_LETTERS, connect
 from tests.support.reference import redis_bounds as bounds
 from workers.emit import Emitter
 from workers.fetch.definitions import MAX_NAME_CHARACTERS
-from workers.intents.dead_letters import DEAD_LETTER_LIMIT
-from workers.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
-from workers.intents.redis_store import DUE, SERVERS, RedisIntents
-from workers.intents.transitions import RetryPolicy
 
 pytestmark = pytest.mark.redis
 
@@ -41,8 +42,8 @@ def client(own_redis_url: str) -> Generator[redis.Redis]:
 
 
 @pytest.fixture
-def intents(client: redis.Redis) -> RedisIntents:
-    return RedisIntents(client, RetryPolicy(1.0, 4.0))
+def intents(client: redis.Redis) -> Intents:
+    return Intents(RedisStorage(client), RetryPolicy(1.0, 4.0))
 
 
 def bytes_of(client: redis.Redis, key: str) -> int:
@@ -56,9 +57,7 @@ def longest_id(number: int) -> str:
 @pytest.mark.parametrize(
     "character", ["x", pytest.param(LONG, marks=pytest.mark.slow), pytest.param("\U0001f600", marks=pytest.mark.slow)]
 )
-def test_thousands_of_large_refused_events_take_16_mib(
-    client: redis.Redis, intents: RedisIntents, character: str
-) -> None:
+def test_thousands_of_large_refused_events_take_16_mib(client: redis.Redis, intents: Intents, character: str) -> None:
     client.config_set("maxmemory", "32mb")
     emitter = Emitter(intents, lambda _: None, 0.0)
     event = json.dumps({"id": character * 12_000}, ensure_ascii=False)
@@ -73,7 +72,7 @@ def test_thousands_of_large_refused_events_take_16_mib(
 
 
 def test_the_largest_intent_and_its_places_in_the_indexes_have_their_bounds(
-    client: redis.Redis, intents: RedisIntents
+    client: redis.Redis, intents: Intents
 ) -> None:
     characters = MAX_LABELS_BYTES // MAX_LABELS // len(json.dumps(LONG)) - 2
     largest = ServerAnnouncement(
@@ -103,7 +102,7 @@ def test_the_largest_intent_and_its_places_in_the_indexes_have_their_bounds(
 
 @pytest.mark.parametrize(("tools", "text_characters"), [(1, 100_000), (1_000, 100), (10_000, 100_000)])
 def test_the_largest_definitions_of_a_server_have_their_bound(
-    client: redis.Redis, intents: RedisIntents, tools: int, text_characters: int
+    client: redis.Redis, intents: Intents, tools: int, text_characters: int
 ) -> None:
     names = [f"{number:08d}" + "\U0001f600" * (MAX_NAME_CHARACTERS - 8) for number in range(tools)]
     texts = {"accepted": "x" * text_characters, "current": "x" * text_characters}

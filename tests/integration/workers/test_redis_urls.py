@@ -14,6 +14,9 @@ import redis
 from kombu.exceptions import OperationalError
 
 from shared.errors import IntentsUnavailable
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect, parse_redis_url
 from shared.settings import load_settings
 from tests.support.builders import up
@@ -26,8 +29,6 @@ from tests.support.redis_server import redis_process, redis_server, wait_until_u
 from tests.support.waiting import eventually
 from toolscale.doctor.stores import check_redis
 from workers.celery_app import build_app
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 
 pytestmark = pytest.mark.redis
 
@@ -97,7 +98,7 @@ def test_a_socket_serves_both_clients(tmp_path: Path) -> None:
 def test_a_node_of_a_cluster_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with redis_server(tmp_path, cluster_enabled="yes", cluster_config_file="nodes.conf") as url:
         with (
-            closing(RedisIntents(connect(url), RetryPolicy(1.0, 4.0))) as intents,
+            closing(Intents(RedisStorage(connect(url)), RetryPolicy(1.0, 4.0))) as intents,
             pytest.raises(IntentsUnavailable) as caught,
         ):
             list(intents.intents())
@@ -156,7 +157,7 @@ def test_the_catalogue_is_true_after_sentinel_has_replaced_a_killed_master(tmp_p
         server = stack.enter_context(scripted_http(lambda exchange: exchange.play(one_page(tool("read_file")))))
         composition = Composition(sentinels.url, tmp_path / "data", {})
         composition.directory.mkdir()
-        intents = stack.enter_context(closing(RedisIntents(connect(sentinels.url), RetryPolicy(1.0, 4.0))))
+        intents = stack.enter_context(closing(Intents(RedisStorage(connect(sentinels.url)), RetryPolicy(1.0, 4.0))))
         stack.enter_context(composition.beat())
         worker = stack.enter_context(composition.worker())
         _announce(intents, "before", server.url)
@@ -172,7 +173,7 @@ def test_the_catalogue_is_true_after_sentinel_has_replaced_a_killed_master(tmp_p
         assert worker.stop() == 0
 
 
-def _announce(intents: RedisIntents, name: str, url: str) -> bool:
+def _announce(intents: Intents, name: str, url: str) -> bool:
     try:
         intents.record(up(name, url=url), due_in_s=0.0)
     except IntentsUnavailable:
@@ -180,7 +181,7 @@ def _announce(intents: RedisIntents, name: str, url: str) -> bool:
     return True
 
 
-def _is_committed(intents: RedisIntents, name: str) -> bool:
+def _is_committed(intents: Intents, name: str) -> bool:
     try:
         found = intents.intent(name)
     except IntentsUnavailable:

@@ -18,6 +18,9 @@ import redis
 from celery import Celery
 
 from shared.catalog import Scope, point_id
+from shared.intents.intents import MIN_INTERVAL_S, Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from shared.settings import load_settings
 from shared.text import BUNDLED_MODEL
@@ -33,9 +36,6 @@ from tests.support.ports import free_port
 from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
 from tests.support.warm import run
-from workers.intents import MIN_INTERVAL_S
-from workers.intents.redis_store import RedisIntents
-from workers.intents.transitions import RetryPolicy
 from workers.tasks import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
@@ -47,8 +47,8 @@ def composition(own_redis_url: str, tmp_path: Path) -> Composition:
 
 
 @pytest.fixture
-def intents(composition: Composition) -> Generator[RedisIntents]:
-    with closing(RedisIntents(connect(composition.redis_url), RetryPolicy(1.0, 4.0))) as store:
+def intents(composition: Composition) -> Generator[Intents]:
+    with closing(Intents(RedisStorage(connect(composition.redis_url)), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
@@ -64,7 +64,7 @@ def announce(producer: Celery, server_id: str, url: str) -> None:
     producer.send_task(ACCEPT_EVENT, args=[event], queue="toolscale")
 
 
-def is_committed(intents: RedisIntents, *server_ids: str, generation: int = 1) -> Callable[[], bool]:
+def is_committed(intents: Intents, *server_ids: str, generation: int = 1) -> Callable[[], bool]:
     def committed() -> bool:
         found = [intents.intent(server_id) for server_id in server_ids]
         return all(intent and intent.desired >= generation and not intent.is_lagging for intent in found)
@@ -115,7 +115,7 @@ def _wire(name: str) -> str:
 
 
 def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
-    composition: Composition, intents: RedisIntents, producer: Celery
+    composition: Composition, intents: Intents, producer: Celery
 ) -> None:
     with composition.beat(), gated("read_file", "write_file") as (server, asked, gate):
         with composition.worker("first", **SHORT_LEASE) as first:
@@ -133,7 +133,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
 
 @pytest.mark.slow
 def test_a_storm_costs_two_reconciliations_at_once_and_a_third_after_the_minimum_interval(
-    composition: Composition, intents: RedisIntents, producer: Celery
+    composition: Composition, intents: Intents, producer: Celery
 ) -> None:
     with gated("read_file") as (server, _, gate), composition.worker() as worker:  # no beat, so no sweep either
         gate.set()
@@ -152,7 +152,7 @@ def test_a_storm_costs_two_reconciliations_at_once_and_a_third_after_the_minimum
 
 @pytest.mark.slow
 def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
-    composition: Composition, intents: RedisIntents
+    composition: Composition, intents: Intents
 ) -> None:
     with gated("read_file") as (server, _, gate):
         gate.set()
@@ -164,7 +164,7 @@ def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
 
 @pytest.mark.slow
 def test_a_storm_of_events_for_one_server_costs_few_listings(
-    composition: Composition, intents: RedisIntents, producer: Celery
+    composition: Composition, intents: Intents, producer: Celery
 ) -> None:
     with composition.worker() as worker, gated("read_file") as (server, asked, gate):
         announce(producer, "files", server.url)
@@ -180,7 +180,7 @@ def test_a_storm_of_events_for_one_server_costs_few_listings(
 
 
 def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worker(
-    composition: Composition, intents: RedisIntents, producer: Celery
+    composition: Composition, intents: Intents, producer: Celery
 ) -> None:
     client = redis.Redis.from_url(composition.redis_url)
     with composition.worker() as worker, gated("read_file") as (server, _, gate):
@@ -205,7 +205,7 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         assert any(found.startswith(reason) for found in reasons), (name, reasons)
 
 
-def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition, intents: RedisIntents) -> None:
+def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition, intents: Intents) -> None:
     with composition.worker() as worker, gated("read_file") as (server, _, gate):
         gate.set()
 
@@ -217,7 +217,7 @@ def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition
 
 
 @pytest.mark.slow
-def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, intents: RedisIntents) -> None:
+def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, intents: Intents) -> None:
     with gated("read_file") as (server, _, gate):
         gate.set()
         assert _toolscale(composition, "emit", "up", "files", "--url", server.url).returncode == 0
@@ -241,7 +241,7 @@ def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str
 
 @pytest.mark.slow
 def test_an_endpoint_outside_the_allow_list_is_not_dialled(
-    composition: Composition, intents: RedisIntents, producer: Celery
+    composition: Composition, intents: Intents, producer: Celery
 ) -> None:
     with composition.worker() as worker:
         announce(producer, "metadata", "http://169.254.169.254/latest")
@@ -251,9 +251,7 @@ def test_an_endpoint_outside_the_allow_list_is_not_dialled(
 
 
 @pytest.mark.slow
-def test_flower_shows_the_task_and_its_server(
-    composition: Composition, intents: RedisIntents, producer: Celery
-) -> None:
+def test_flower_shows_the_task_and_its_server(composition: Composition, intents: Intents, producer: Celery) -> None:
     port = free_port()
     flower = ("flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=me:secret")
     with composition.celery("flower", *flower), composition.worker() as worker, gated("x") as (server, _, gate):
@@ -280,11 +278,11 @@ def _toolscale(composition: Composition, *arguments: str) -> subprocess.Complete
     return run([program, *arguments], env=composition.environment)
 
 
-def _desired(intents: RedisIntents, server_id: str) -> int:
+def _desired(intents: Intents, server_id: str) -> int:
     intent = intents.intent(server_id)
     return intent.desired if intent else 0
 
 
-def _failures(intents: RedisIntents, server_id: str) -> int:
+def _failures(intents: Intents, server_id: str) -> int:
     intent = intents.intent(server_id)
     return intent.failures if intent else 0

@@ -15,6 +15,10 @@ import pytest
 import redis
 
 from shared.catalog import point_id
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.redis import RedisStorage
+from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.chaos.services import RedisProcess
 from tests.integration.workers.test_scaled import held
@@ -26,9 +30,6 @@ from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.redis_server import PROGRAM
 from tests.support.waiting import eventually
 from workers.ingest import BATCH
-from workers.intents.redis_store import RedisIntents
-from workers.intents.store import Intent
-from workers.intents.transitions import RetryPolicy
 
 pytestmark = [
     pytest.mark.redis,
@@ -48,7 +49,7 @@ class Site:
 
     redis: RedisProcess
     composition: Composition
-    intents: RedisIntents
+    intents: Intents
     server: ScriptedServer
     seen: list[str] = field(default_factory=list[str])
 
@@ -77,7 +78,7 @@ def site(tmp_path: Path) -> Generator[Site]:
         opened.callback(server.kill)
         settings = {**SHORT_LEASE, "TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
         composition = Composition(server.url, tmp_path, settings)
-        intents = opened.enter_context(closing(RedisIntents(connect(server.url), RetryPolicy(1.0, 2.0))))
+        intents = opened.enter_context(closing(Intents(RedisStorage(connect(server.url)), RetryPolicy(1.0, 2.0))))
         seen: list[str] = []
 
         def respond(exchange: Exchange) -> None:
@@ -151,7 +152,7 @@ def _take_too_much_memory(exchange: Exchange, worker: Running, killed: list[int]
     exchange.close_connection = True
 
 
-def _is_parked(intents: RedisIntents) -> bool:
+def _is_parked(intents: Intents) -> bool:
     intent = intents.intent("deadly")
     return intent is not None and intent.parked
 

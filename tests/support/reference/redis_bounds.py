@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from query.cursors.cursors import KEPT_BYTES
 from query.history.store import HOURS_KEEP_DAYS, MAX_BYTES_A_DAY, MAX_BYTES_AN_HOUR
+from shared.intents.definitions import MAX_TEXT_BYTES
+from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.settings import Settings
 from shared.upstream.followed_config import STATE_BYTES
-from workers.ingest import BATCH
-from workers.intents.dead_letters import DEAD_LETTER_LIMIT
-from workers.intents.definitions import MAX_TEXT_BYTES
 from workers.tasks import QUEUE_LIMIT
 
 SERVERS, TOOLS, WORKERS = 1_000, 20_000, 10
@@ -22,7 +21,7 @@ KIB, MIB = 1 << 10, 1 << 20
 # Redis allocates up to a quarter more than a value needs.
 ALLOCATED = 1.25
 # Measured by tests/integration/workers/test_redis_bounds.py, with the longest names.
-INTENT_BYTES, INDEX_BYTES, SIZE_BYTES, MESSAGE_BYTES, LETTER_BYTES, CLAIM_BYTES = (
+INTENT_BYTES, INDEX_BYTES, SIZE_BYTES, MESSAGE_BYTES, LETTER_BYTES, LEASE_BYTES = (
     *(81 * KIB, 400, 320),
     *(2 * KIB, 16 * KIB + 64, 300),
 )
@@ -66,9 +65,9 @@ def bounds() -> list[Bound]:
         Bound("`toolscale`, `unacked…` (Celery)", f"{QUEUE_LIMIT:,} messages of 2 KiB", QUEUE_LIMIT * MESSAGE_BYTES),
         Bound("`toolscale:dead-letters`", f"{DEAD_LETTER_LIMIT:,} of 16 KiB", DEAD_LETTER_LIMIT * LETTER_BYTES),
         Bound(
-            "`toolscale:claim:…`, `toolscale:lease:…`",
-            f"{BATCH} and one for each thread of {WORKERS} workers; they expire",
-            WORKERS * threads * (BATCH + 1) * CLAIM_BYTES,
+            "`toolscale:lease:…`",
+            f"one for each thread of {WORKERS} workers; they expire",
+            WORKERS * threads * LEASE_BYTES,
         ),
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(

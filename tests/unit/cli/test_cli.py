@@ -15,6 +15,8 @@ from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
+from shared.intents.intent import MigrationProgress
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import EntryProblem
@@ -29,8 +31,6 @@ from toolscale.demo.demo import DemoServerResult, Report
 from toolscale.demo.report import print_report
 from toolscale.embedded.service import connection_help
 from toolscale.embedded.startup_progress import summary
-from workers.intents import open_intents
-from workers.intents.store import MigrationProgress
 
 runner = CliRunner()
 

@@ -12,19 +12,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shared.errors import EventInvalid
+from shared.intents.intents import Intents, open_intents
 from shared.settings import load_settings
 from tests.support.builders import changed, down, up
 from toolscale.app import app
 from workers.emit import Emitter, Sender
 from workers.events_api.producers import Producer, ProducerRights
-from workers.intents import open_intents
-from workers.intents.store import IntentStore
 
 runner = CliRunner()
 
 
 @pytest.fixture
-def intents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[IntentStore]:
+def intents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Intents]:
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("REDIS_URL", "")
     with closing(open_intents(load_settings())) as opened:
@@ -45,7 +44,7 @@ def refuse(document: dict[str, Any]) -> None:
     assert result.exit_code != 0
 
 
-def test_an_event_that_came_too_early_is_accepted_by_a_retry_and_removed(intents: IntentStore) -> None:
+def test_an_event_that_came_too_early_is_accepted_by_a_retry_and_removed(intents: Intents) -> None:
     refuse(changed("files").model_dump(mode="json"))
     assert outcomes() == ["refused"]
     intents.record(up("files"), due_in_s=0)
@@ -59,7 +58,7 @@ def test_an_event_that_came_too_early_is_accepted_by_a_retry_and_removed(intents
     assert intent.desired == 2
 
 
-def test_events_are_sent_again_in_their_order_and_refused_ones_stay_as_they_were(intents: IntentStore) -> None:
+def test_events_are_sent_again_in_their_order_and_refused_ones_stay_as_they_were(intents: Intents) -> None:
     early = [changed("files"), up("files").model_copy(update={"id": "x" * 300}), changed("files")]
     for event in early:
         refuse(event.model_dump(mode="json"))
@@ -71,7 +70,7 @@ def test_events_are_sent_again_in_their_order_and_refused_ones_stay_as_they_were
     assert "id: " in dead_letters("retry").stdout
 
 
-def test_a_retry_does_not_send_what_a_producer_may_not_send(intents: IntentStore) -> None:
+def test_a_retry_does_not_send_what_a_producer_may_not_send(intents: Intents) -> None:
     rights = ProducerRights(sha256="0" * 64, id_prefixes=frozenset({"ci/"}), hosts=frozenset({"h"}))
     producer = Producer("ci", rights)
     intents.record(up("work"), due_in_s=0)
@@ -91,7 +90,7 @@ def test_a_retry_does_not_send_what_a_producer_may_not_send(intents: IntentStore
     assert intent.status == "running"
 
 
-def test_an_event_whose_body_was_cut_is_not_sent_again_and_the_command_states_it(intents: IntentStore) -> None:
+def test_an_event_whose_body_was_cut_is_not_sent_again_and_the_command_states_it(intents: Intents) -> None:
     event = up("files").model_dump(mode="json")
     refuse(event | {"source": "x" * 20_000})
 
@@ -102,7 +101,7 @@ def test_an_event_whose_body_was_cut_is_not_sent_again_and_the_command_states_it
     assert len(intents.dead_letters(10)) == 1
 
 
-def test_letters_are_cleared_after_a_confirmation_or_with_yes(intents: IntentStore) -> None:
+def test_letters_are_cleared_after_a_confirmation_or_with_yes(intents: Intents) -> None:
     for number in range(3):
         intents.add_dead_letter("refused", str(number))
 

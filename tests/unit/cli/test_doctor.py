@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_store
 from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
+from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import EntryProblem
@@ -28,7 +29,6 @@ from toolscale.app import app
 from toolscale.doctor import assets, counts, files, stores
 from toolscale.doctor.finding import Finding, Level, ok
 from toolscale.doctor.setting_names import misspelt_settings, setting_names
-from workers.intents import open_intents
 
 Check = Callable[[Settings], Iterator[Finding]]
 

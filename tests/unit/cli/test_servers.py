@@ -9,11 +9,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from shared.catalog import DOCKER_SOURCE
+from shared.errors import EventInvalid
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
+from tests.support.builders import up
 from toolscale.app import app
 from toolscale.client.costs import ServerCost, ToolCost
 from toolscale.client.servers import Row, as_object, rows, servers, table, total
-from workers.intents import open_intents
 
 runner = CliRunner()
 
@@ -111,6 +114,14 @@ def test_ls_with_a_server_shows_each_of_its_replicas() -> None:
     assert [line.split()[0] for line in replicas] == ["web0", "web0", "web1", "web2", "web3"]
     assert problem == "web1: no answer within 30 s"
     assert str(misspelt.exception) == "no server 'wbe3' is known; did you mean web3?"
+
+
+def test_ls_shows_the_refused_announcement_of_another_owner() -> None:
+    announce("files")
+    with closing(open_intents(load_settings())) as intents, pytest.raises(EventInvalid):
+        intents.record(up("files", source=DOCKER_SOURCE), due_in_s=60)
+
+    assert "files: an announcement by toolscale/docker was refused" in runner.invoke(app, ["ls"]).stdout
 
 
 def test_the_sum_of_replicas_is_shown_beside_that_of_one_server_of_each() -> None:

@@ -10,12 +10,12 @@ from rich.console import Console, RenderableType
 
 from query.reports.savings import SavingsReport, Sums, UsageRow
 from shared.events import ServerAnnouncement
+from shared.intents.intent import Intent
 from toolscale.client.costs import ServerCost, ToolCost, cost_table
 from toolscale.client.savings import view
 from toolscale.client.servers import Row, problems, table
 from toolscale.commands.catalogue import print_tools
 from toolscale.console import out
-from workers.intents.store import Intent
 
 names = st.text(alphabet="abcdefgh-_./", min_size=1, max_size=120)
 numbers = st.integers(0, 10**10)

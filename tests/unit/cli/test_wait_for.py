@@ -13,34 +13,33 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
+from shared.intents.intent import SUSPECTED_AFTER
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
 from shared.settings import Settings
 from tests.support.builders import RETRY_POLICY, changed, down, up, up_stdio
 from toolscale.app import app
 from toolscale.client.emit import EmitResult, emit_result
 from toolscale.client.wait import ReconcileResult, wait_for
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import SUSPECTED_AFTER
 
 NEVER = threading.Event()
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RETRY_POLICY)) as store:
+def intents(tmp_path: Path) -> Generator[Intents]:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RETRY_POLICY)) as store:
         yield store
 
 
-def asked(intents: SqliteIntents, *servers: str) -> list[EmitResult]:
+def asked(intents: Intents, *servers: str) -> list[EmitResult]:
     return [emit_result(intents.record(up(server), due_in_s=0).intent, message_sent=True) for server in servers]
 
 
-def results(
-    intents: SqliteIntents, asked: list[EmitResult], patience_s: float = 0.3
-) -> dict[str, tuple[str, str | None]]:
+def results(intents: Intents, asked: list[EmitResult], patience_s: float = 0.3) -> dict[str, tuple[str, str | None]]:
     return {each.emitted.server_id: (each.result, each.error) for each in wait_for(intents, asked, patience_s, NEVER)}
 
 
-def park(intents: SqliteIntents, *servers: str) -> None:
+def park(intents: Intents, *servers: str) -> None:
     """Let the reconciliations of these servers kill their workers until they are parked."""
     asked(intents, *servers)
     for server in servers:
@@ -49,7 +48,7 @@ def park(intents: SqliteIntents, *servers: str) -> None:
         intents.park(server, 1, f"{server}: kills its workers")
 
 
-def test_the_result_of_each_reconciliation_is_returned(intents: SqliteIntents) -> None:
+def test_the_result_of_each_reconciliation_is_returned(intents: Intents) -> None:
     events = asked(intents, "good", "bad", "gone", "hopeless")
     events += [emit_result(intents.record(down("gone"), due_in_s=0).intent, message_sent=True)]
     for server in ("good", "bad", "gone", "hopeless"):
@@ -67,7 +66,7 @@ def test_the_result_of_each_reconciliation_is_returned(intents: SqliteIntents) -
     }
 
 
-def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(intents: SqliteIntents) -> None:
+def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(intents: Intents) -> None:
     asked(intents, "s")
     intents.begin("s")
     event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
@@ -82,7 +81,7 @@ def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(in
 
 
 def test_after_an_earlier_failure_the_requested_reconciliation_is_awaited_while_it_runs(
-    intents: SqliteIntents,
+    intents: Intents,
 ) -> None:
     asked(intents, "s")
     intents.begin("s")
@@ -97,7 +96,7 @@ def test_after_an_earlier_failure_the_requested_reconciliation_is_awaited_while_
     assert results(intents, [event]) == {"s": ("failed", "s: 401")}
 
 
-def test_a_reconciliation_of_a_parked_server_is_awaited_while_it_runs(intents: SqliteIntents) -> None:
+def test_a_reconciliation_of_a_parked_server_is_awaited_while_it_runs(intents: Intents) -> None:
     park(intents, "mended", "broken")
     events = [
         emit_result(intents.record(changed(each), due_in_s=0).intent, message_sent=True)
@@ -114,13 +113,13 @@ def test_a_reconciliation_of_a_parked_server_is_awaited_while_it_runs(intents: S
     assert results(intents, events) == {"mended": ("listed", None), "broken": ("failed", "broken: 401")}
 
 
-def test_a_parked_server_without_a_reconciliation_for_the_event_has_failed(intents: SqliteIntents) -> None:
+def test_a_parked_server_without_a_reconciliation_for_the_event_has_failed(intents: Intents) -> None:
     park(intents, "s")
 
     assert results(intents, asked(intents, "s"), 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
-def test_a_running_retry_of_a_parked_server_is_awaited(intents: SqliteIntents) -> None:
+def test_a_running_retry_of_a_parked_server_is_awaited(intents: Intents) -> None:
     park(intents, "s")
     (event,) = asked(intents, "s")
     intents.record(changed("s"), due_in_s=0)
@@ -129,7 +128,7 @@ def test_a_running_retry_of_a_parked_server_is_awaited(intents: SqliteIntents) -
     assert results(intents, [event])["s"][0] == "waiting"
 
 
-def test_a_server_that_is_parked_during_the_wait_has_failed(intents: SqliteIntents) -> None:
+def test_a_server_that_is_parked_during_the_wait_has_failed(intents: Intents) -> None:
     asked(intents, "s")
     for _ in range(SUSPECTED_AFTER):
         intents.begin("s")
@@ -139,7 +138,7 @@ def test_a_server_that_is_parked_during_the_wait_has_failed(intents: SqliteInten
     assert results(intents, [event], 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
-def test_without_a_worker_the_result_is_waiting_with_advice(intents: SqliteIntents) -> None:
+def test_without_a_worker_the_result_is_waiting_with_advice(intents: Intents) -> None:
     (end,) = wait_for(intents, asked(intents, "s"), 0.05, NEVER)
 
     assert not end.is_good
@@ -149,7 +148,7 @@ def test_without_a_worker_the_result_is_waiting_with_advice(intents: SqliteInten
     )
 
 
-def test_waiting_ends_when_it_is_stopped(intents: SqliteIntents) -> None:
+def test_waiting_ends_when_it_is_stopped(intents: Intents) -> None:
     stopped = threading.Event()
     stopped.set()
 
@@ -163,7 +162,7 @@ def test_a_sentence_names_the_server_once() -> None:
     assert ReconcileResult(emitted=of, result="listed").sentence == "git: listed"
 
 
-def test_the_wait_is_longer_while_a_stdio_server_is_being_installed(intents: SqliteIntents) -> None:
+def test_the_wait_is_longer_while_a_stdio_server_is_being_installed(intents: Intents) -> None:
     event = emit_result(intents.record(up_stdio("s"), due_in_s=0).intent, message_sent=True)
     intents.begin("s")
 

@@ -23,14 +23,13 @@ from shared.index.payload import (
     toolset_payload,
 )
 from shared.index.points import Point
+from shared.intents.intent import Intent, readable_intent
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import DIMENSION
 from tests.support.indexes import open_edge
 from tests.support.metrics import shown
-from workers.intents.base import readable
-from workers.intents.store import Intent
 from workers.metrics import WorkerMetrics
 
 RECORD = ServerRecord(
@@ -74,7 +73,7 @@ def of_changes(change: Callable[[Any], Any]) -> object:
 
 
 def of_intent(change: Callable[[Any], Any]) -> object:
-    return readable("files", json.dumps(change(json.loads(INTENT.model_dump_json()))))
+    return readable_intent("files", json.dumps(change(json.loads(INTENT.model_dump_json()))))
 
 
 DOCUMENTS = {of_record: RECORD, of_toolset: TOOLSET, of_intent: INTENT, of_changes: CHANGE}

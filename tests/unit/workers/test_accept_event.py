@@ -12,23 +12,24 @@ import pytest
 from celery import Celery
 
 from shared.errors import IndexUnavailable
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from tests.support.builders import definition, down, listing, up, write_path
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.transitions import RetryPolicy
 from workers.metrics import WorkerMetrics
 from workers.tasks import Tasks
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Generator[SqliteIntents]:
+def intents(tmp_path: Path) -> Generator[Intents]:
     """Return a store that is new, so that nobody knows yet whether it lost anything."""
-    with closing(SqliteIntents(tmp_path / "new.sqlite3", RetryPolicy(1.0, 4.0))) as store:
+    with closing(Intents(SqliteStorage(tmp_path / "new.sqlite3"), RetryPolicy(1.0, 4.0))) as store:
         yield store
 
 
-def tasks(intents: SqliteIntents, dependencies: Callable[[], Dependencies]) -> Tasks:
+def tasks(intents: Intents, dependencies: Callable[[], Dependencies]) -> Tasks:
     app = Celery("test", broker="memory://localhost/")
     return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics(), 5.0)
 
@@ -38,7 +39,7 @@ def as_sent(event: Any) -> dict[str, Any]:
     return sent
 
 
-def test_an_event_is_recorded_before_the_index_is_waited_for(intents: SqliteIntents) -> None:
+def test_an_event_is_recorded_before_the_index_is_waited_for(intents: Intents) -> None:
     recorded: list[bool] = []
 
     def unreachable() -> Dependencies:
@@ -50,9 +51,7 @@ def test_an_event_is_recorded_before_the_index_is_waited_for(intents: SqliteInte
     assert recorded == [True]
 
 
-def test_word_of_a_server_that_the_store_lost_is_recorded_once_it_is_restored(
-    intents: SqliteIntents, tmp_path: Path
-) -> None:
+def test_word_of_a_server_that_the_store_lost_is_recorded_once_it_is_restored(intents: Intents, tmp_path: Path) -> None:
     path = write_path(tmp_path / "before")
     path.world.servers["s"] = listing(definition("a"))
     path.deps.intents.record(up("s"), due_in_s=60)
@@ -67,7 +66,7 @@ def test_word_of_a_server_that_the_store_lost_is_recorded_once_it_is_restored(
 
 
 def test_word_of_a_server_that_the_store_lost_is_sent_again_while_the_index_does_not_answer(
-    intents: SqliteIntents,
+    intents: Intents,
 ) -> None:
     def unreachable() -> Dependencies:
         raise IndexUnavailable("does not answer")

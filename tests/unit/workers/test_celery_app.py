@@ -16,11 +16,11 @@ from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
 from shared.index.contract import SHARES
 from shared.index.open_versions import IndexVersions
+from shared.intents.intent import Intent
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from tests.support.builders import changed, definition, down, listing, up, write_path
 from workers.celery_app import build_app
-from workers.intents.store import Intent
 from workers.tasks import RECONCILE_SERVER, Tasks, send_migrate
 
 REDIS = "redis://127.0.0.1:1/0"

@@ -14,22 +14,23 @@ from structlog.testing import capture_logs
 
 from shared.errors import AddressForbidden, ConfigInvalid, EventInvalid, IntentsUnavailable
 from shared.events import ServerEvent
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from shared.intents.sqlite import SqliteStorage
+from shared.intents.transitions import RetryPolicy
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.builders import changed, down, up
 from workers.emit import Emitter
-from workers.intents.sqlite_store import SqliteIntents
-from workers.intents.store import Intent
-from workers.intents.transitions import RetryPolicy
 from workers.sources.mcp_json import ConfigFollower
 
 
 class Followed:
     """A follower of a file, and what it emitted."""
 
-    def __init__(self, path: Path, intents: SqliteIntents) -> None:
+    def __init__(self, path: Path, intents: Intents) -> None:
         self.path = path
         self.intents = intents
         self.emitted: list[tuple[str, str]] = []
@@ -58,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def followed(path: Path, tmp_path: Path) -> Generator[Followed]:
-    with closing(SqliteIntents(tmp_path / "intents.sqlite3", RetryPolicy(1.0, 4.0))) as intents:
+    with closing(Intents(SqliteStorage(tmp_path / "intents.sqlite3"), RetryPolicy(1.0, 4.0))) as intents:
         yield Followed(path, intents)
 
 

@@ -9,11 +9,11 @@ import pytest
 from shared.catalog import Listing, Scope
 from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
+from shared.intents.intent import Intent
 from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
 from workers.fetch.interrupt import FetchInterrupted
 from workers.indexing.failures import FailurePolicy
 from workers.ingest import reconcile
-from workers.intents.store import Intent
 
 SILENT = ServerTimeout("s", "no complete answer within 30 s")
 

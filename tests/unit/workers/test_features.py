@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from shared.catalog import FORMS, Encoding, ToolDefinition, ToolFeatures, digest
+from shared.catalog import FORMS, Encoding, ToolDefinition, digest
 from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.text.forms import model_text
 from shared.text.tokens import Counter, estimate
@@ -21,9 +21,8 @@ from tests.support.builders import WritePath, definition, down, listing, up, wri
 from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
-from workers.indexing.features import FeatureDependencies, claim_digests, compute_features
+from workers.indexing.features import FeatureDependencies, FeatureLocks, compute_features
 from workers.ingest import reconcile
-from workers.intents.store import IntentStore
 
 TOOLS = (definition("read_file"), definition("write_file"))
 
@@ -40,7 +39,9 @@ def bring_up(path: WritePath, server_id: str, *tools: ToolDefinition, declared_n
 
 
 def feature_dependencies(deps: Dependencies) -> FeatureDependencies:
-    return FeatureDependencies(deps.index, deps.embedder, deps.counters, deps.intents, deps.computing, deps.metrics)
+    return FeatureDependencies(
+        deps.index, deps.embedder, deps.counters, deps.computing, deps.metrics, deps.feature_locks
+    )
 
 
 def by_digest(*tools: ToolDefinition) -> dict[str, ToolDefinition]:
@@ -56,24 +57,6 @@ def test_a_replica_is_neither_counted_nor_embedded(path: WritePath) -> None:
     assert path.tool_names("second") == {"read_file", "write_file"}
     assert path.counted.texts == counted
     assert path.embedder.embedded_texts == embedded_texts
-
-
-def test_the_features_of_a_replica_are_read_from_the_index_once_by_a_worker(
-    path: WritePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bring_up(path, "first", *TOOLS)
-    asked: list[Collection[str]] = []
-
-    def nothing(digests: Collection[str]) -> dict[str, ToolFeatures]:
-        asked.append(digests)
-        return {}
-
-    monkeypatch.setattr(path.deps.index, "features_by_digest", nothing)
-
-    bring_up(path, "second", *TOOLS)
-
-    assert asked == []
-    assert path.tool_names("second") == {"read_file", "write_file"}
 
 
 def test_only_what_a_replica_has_more_is_counted_and_embedded(path: WritePath) -> None:
@@ -165,14 +148,16 @@ def test_replicas_reconciled_at_once_wait_for_the_one_that_embeds(path: WritePat
     assert len(path.counted.texts) == 3 * len(FORMS)
 
 
-def test_features_that_another_run_wrote_just_before_the_claim_are_not_computed_again(path: WritePath) -> None:
-    class Overtaken:
-        def claim(self, keys: Collection[str]) -> AbstractContextManager[frozenset[str]]:
+def test_features_that_another_run_wrote_just_before_it_held_them_are_not_computed_again(path: WritePath) -> None:
+    class Overtaken(FeatureLocks):
+        @contextmanager
+        def held(self, model: str, digests: Collection[str]) -> Generator[frozenset[str]]:
             bring_up(path, "faster", *TOOLS)
-            return path.deps.intents.claim(keys)
+            with super().held(model, digests) as held:
+                yield held
 
     wanted = by_digest(*TOOLS)
-    deps = replace(feature_dependencies(path.deps), intents=cast("IntentStore", Overtaken()))
+    deps = replace(feature_dependencies(path.deps), locks=Overtaken())
 
     (computed,) = compute_features(wanted, "scripted", deps)
 
@@ -225,16 +210,6 @@ def test_when_the_one_that_embeds_fails_another_does_it(path: WritePath) -> None
     assert path.tool_names("second") == {"read_file", "write_file"}
 
 
-def test_what_is_claimed_for_too_long_is_made_all_the_same(path: WritePath) -> None:
-    wanted, deps = by_digest(*TOOLS), feature_dependencies(path.deps)
-
-    with claim_digests(wanted, deps) as held:
-        assert held == wanted.keys()
-        (computed,) = compute_features(wanted, "scripted", deps, wait_at_most_s=0)
-
-    assert computed.keys() == wanted.keys()
-
-
 def test_a_run_writes_its_own_features_before_it_waits(path: WritePath) -> None:
     mine, theirs = by_digest(TOOLS[0]), by_digest(TOOLS[1])
     written, deps = list[str](), feature_dependencies(path.deps)
@@ -244,17 +219,17 @@ def test_a_run_writes_its_own_features_before_it_waits(path: WritePath) -> None:
             written.extend(features)
 
     with ThreadPoolExecutor(1) as pool:
-        with claim_digests(theirs, deps):
+        with deps.locks.held(deps.embedder.model, theirs):
             look = pool.submit(write_all)
             eventually(lambda: written == list(mine), what="its own part")
-            with claim_digests(mine, deps) as free:
+            with deps.locks.held(deps.embedder.model, mine) as free:
                 assert free == mine.keys()
         look.result(timeout=60)
 
     assert written == [*mine, *theirs]
 
 
-def test_a_write_that_fails_frees_the_claims_at_once(path: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_frees_its_digests_at_once(path: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: object) -> None:
         raise IndexUnavailable("killed here")
 
@@ -264,7 +239,7 @@ def test_a_write_that_fails_frees_the_claims_at_once(path: WritePath, monkeypatc
     with pytest.raises(IndexUnavailable) as kept:  # with its traceback, which holds the frames
         bring_up(path, "s", *TOOLS)
 
-    with claim_digests(wanted, feature_dependencies(path.deps)) as free:
+    with path.deps.feature_locks.held(path.deps.embedder.model, wanted) as free:
         assert free == wanted.keys()
     assert kept.value.__traceback__
 
@@ -273,7 +248,7 @@ def test_what_is_computed_for_one_model_is_not_waited_for_by_another(path: Write
     deps, wanted = feature_dependencies(path.deps), by_digest(*TOOLS)
     other = replace(deps, embedder=FakeEmbedder("fake/other"))
 
-    with claim_digests(wanted, deps), ThreadPoolExecutor(1) as pool:
+    with deps.locks.held(deps.embedder.model, wanted), ThreadPoolExecutor(1) as pool:
         computed = pool.submit(lambda: list(compute_features(wanted, "scripted", other))).result(timeout=60)
 
     assert [features.keys() for features in computed] == [wanted.keys()]

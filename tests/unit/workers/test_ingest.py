@@ -3,17 +3,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
-from shared.catalog import EmbeddedTool, Scope
+from shared.catalog import EmbeddedTool, Listing, Scope
 from shared.errors import IndexUnavailable, LeaseHeld, ServerTimeout
+from shared.intents.intent import Intent
+from shared.intents.intents import Intents
+from tests.chaos.interrupted import Leases, WithLeases
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
 from tests.support.fakes import asking, closest
-from workers.indexing.features import FeatureDependencies
-from workers.indexing.fenced import FencedIndex
-from workers.ingest import BATCH, Run, ingest, reconcile
-from workers.intents.store import Intent
+from workers.ingest import BATCH, reconcile
 
 EVERYTHING = Scope()
 
@@ -30,12 +32,6 @@ def look(path: WritePath, server_id: str = "s") -> None:
 def ask(path: WritePath, *events: object) -> None:
     for event in events:
         path.deps.intents.record(event, due_in_s=60)  # type: ignore[arg-type]
-
-
-def run_without_lease(path: WritePath, intent: Intent) -> Run:
-    deps = path.deps
-    features = FeatureDependencies(deps.index, deps.embedder, deps.counters, deps.intents, deps.computing, deps.metrics)
-    return Run(intent, FencedIndex(deps.index, _LostLease()), features, deps)
 
 
 def findable(path: WritePath) -> set[str]:
@@ -298,29 +294,29 @@ def test_a_second_run_for_the_same_server_is_refused_while_the_first_is_under_wa
         look(path)
 
 
-def test_a_run_whose_lease_was_lost_writes_nothing(path: WritePath) -> None:
-    path.world.servers["s"] = listing(definition("a"))
+@pytest.mark.parametrize("listed", [listing(definition("a")), ServerTimeout("s", "no answer")], ids=["ends", "fails"])
+def test_a_run_that_lost_its_lease_requests_another_reconciliation(
+    path: WritePath, listed: Listing | ServerTimeout
+) -> None:
+    leases = Leases()
     ask(path, up())
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
-    with pytest.raises(LeaseHeld):
-        ingest(listing(definition("a")), run_without_lease(path, intent))
+    def list_late(_: Intent) -> Listing:
+        leases.lose("s")
+        if isinstance(listed, ServerTimeout):
+            raise listed
+        return listed
 
-    assert path.tool_names() == set()
+    intents = cast("Intents", WithLeases(path.deps.intents, leases))
+    with pytest.raises(LeaseHeld, match="lost"), capture_logs() as logs:
+        reconcile("s", replace(path.deps, intents=intents, list_server=list_late))
 
-
-def test_a_run_whose_lease_was_lost_removes_nothing(path: WritePath) -> None:
-    path.world.servers["s"] = listing(definition("a"))
-    ask(path, up())
-    look(path)
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
-
-    with pytest.raises(LeaseHeld):
-        ingest(listing(), run_without_lease(path, intent))
-
-    assert path.tool_names() == {"a"}
+    after = path.deps.intents.intent("s")
+    assert after is not None
+    assert after.is_lagging
+    assert after.due_at is not None
+    assert after.due_at <= path.deps.intents.now()
+    assert "lease_lost" in [log["event"] for log in logs]
 
 
 def test_an_event_during_a_reconciliation_leaves_the_server_lagging(path: WritePath) -> None:
@@ -358,8 +354,3 @@ def test_a_large_server_is_written_in_batches(path: WritePath, monkeypatch: pyte
 
 def _killed(_: object) -> None:
     raise IndexUnavailable("killed here")
-
-
-class _LostLease:
-    def assert_held(self) -> None:
-        raise LeaseHeld("s", "the lease was lost")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ServerTimeout
+from shared.intents.intent import Intent
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
 from workers.ingest import reconcile
-from workers.intents.store import Intent
 from workers.maintenance.restore import restore_if_lost
 from workers.sources.announcer import SourceAnnouncer
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ServerTimeout, ServerUnreachable
+from shared.intents.intent import Intent
 from tests.support.builders import WritePath, up, up_stdio, write_path
 from tests.support.waiting import eventually
 from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
 from workers.fetch.starts import StartTurns
 from workers.ingest import reconcile
-from workers.intents.store import Intent
 
 
 @contextmanager

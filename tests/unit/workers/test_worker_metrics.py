@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, ServerTimeout
+from shared.intents.intent import Backlog
 from tests.support.builders import WritePath, changed, definition, listing, up, write_path
 from tests.support.metrics import shown
 from workers.emit import Emitter
 from workers.ingest import reconcile
-from workers.intents.store import Backlog
 from workers.metrics import BacklogGauges
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -80,21 +79,6 @@ class Definitions(StoredDocument):
 
 DefinitionsChange = Callable[[Definitions | None], Definitions]
 """Returns the changed document of a server; the argument is None where there is none."""
-
-
-class DefinitionStore(Protocol):
-    """The part of an IntentStore for definitions, in a document for each server."""
-
-    def definitions(self, server_id: str) -> Definitions | None:
-        """Return the accepted and the changed definitions of a server, or None when there is no valid document."""
-        ...
-
-    def update_definitions(self, server_id: str, change: DefinitionsChange) -> tuple[Definitions | None, Definitions]:
-        """Replace the document atomically by the result of `change`; return it before and after.
-
-        A store may call `change` more than once, and writes nothing if the document is equal.
-        """
-        ...
 
 
 def readable_definitions(server_id: str, stored: str | None) -> Definitions | None:

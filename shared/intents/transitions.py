@@ -14,11 +14,10 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.catalog import Transport
+from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, TOOLHIVE_SOURCE, Transport, owner_of
 from shared.errors import EventInvalid
-from shared.events import ServerDown, ServerEvent, ServerUp
-from workers.intents.ownership import check_owner
-from workers.intents.store import Intent
+from shared.events import ServerChanged, ServerDown, ServerEvent, ServerUp
+from shared.intents.intent import Intent
 
 # A resync comes after at least this share of its interval, so that servers announced together drift apart.
 EARLIEST_SHARE = 0.75
@@ -27,10 +26,15 @@ EARLIEST_SHARE = 0.75
 APART_FROM_SHARE = 0.5
 
 _NOT_SUSPECT = {"attempts": 0, "parked": False, "early_retry_used": False}
-_KEPT_ON_REPEAT = {"attempts", "parked", "early_retry_used", "failures", "internal_failures", "last_error"}
+_WATCHERS = (DOCKER_SOURCE, KUBERNETES_SOURCE, TOOLHIVE_SOURCE)
+
+_KEPT_ON_REPEAT = {"conflict", "attempts", "parked", "early_retry_used", "failures", "internal_failures", "last_error"}
 
 # A parked server is retried after one to this many times the longest wait.
 PARKED_UNTIL_SHARE = 1.25
+
+# The bound of TOOLSCALE_REDELIVER_AFTER_S, which another process may have set to another value.
+LONGEST_MESSAGE_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,12 @@ class RetryPolicy:
     resync_s: float = 0.0
     stdio_resync_s: float = 0.0
     min_interval_s: float = 0.0
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Return the longest time from now for which any transition schedules a reconciliation."""
+        retries_s = max(self.first_s, PARKED_UNTIL_SHARE * self.longest_s, LONGEST_MESSAGE_S)
+        return max(retries_s, self.resync_s, self.stdio_resync_s, self.min_interval_s)
 
     def after_failures(self, failures: int) -> float:
         """Return the wait after this many failures in a row."""
@@ -90,10 +100,48 @@ def recorded(before: Intent | None, event: ServerEvent, now: float, due_at: floa
     return _schedule_message(after, before, due_at)
 
 
+def check_owner(before: Intent | None, event: ServerEvent) -> None:
+    """Reject an event that may not change this server; a `changed` event only requests a reconciliation.
+
+    A running server belongs to the sender that announced it, until a `down` event: the operator's file, a watcher, a
+    producer with a token of its own, or all other senders together. The file may change every server, and senders
+    without a token of their own may take down every server but those of the file.
+
+    The source of a recorded event names its sender: `Emitter.accept` rejects events from outside with a reserved
+    source. The intent keeps the source, so every process that accepts events knows the owner.
+
+    Raises:
+        EventInvalid: the server belongs to another sender.
+    """
+    if before is None or before.status == "stopped" or isinstance(event, ServerChanged):
+        return
+    owner, sender = _namespace(before.source), _namespace(event.source)
+    if sender in (owner, OPERATOR_SOURCE):
+        return
+    if owner == OPERATOR_SOURCE:
+        reason = f"the operator's mcp.json names the server {before.server_id!r}, so only that file changes it"
+        raise EventInvalid("data.server_id", reason)
+    if sender is not None or not isinstance(event, ServerDown):
+        reason = f"the server {before.server_id!r} belongs to another producer until its `down` event"
+        raise EventInvalid("data.server_id", reason)
+
+
+def _namespace(source: str) -> str | None:
+    """Return the owner that events of this source come from; None: a sender without a token of its own."""
+    return source if owner_of(source) or source.startswith(_WATCHERS) else None
+
+
+def refused(before: Intent, event: ServerUp) -> Intent:
+    """Return the intent with a note of another owner's announcement; the same one changes nothing again."""
+    return before.model_copy(
+        update={"conflict": f"an announcement by {event.source} was refused: another owner has it"}
+    )
+
+
 def _on_reference(before: Intent, event: ServerEvent) -> Intent:
     after = before.model_copy(update={"desired": before.desired + 1, "traceparent": event.traceparent})
     if isinstance(event, ServerDown):
-        return after.model_copy(update={"status": "stopped", "not_before": 0.0, **_NOT_SUSPECT})
+        return after.model_copy(update={"status": "stopped", "not_before": 0.0, "conflict": None, **_NOT_SUSPECT})
     return after
 
 
@@ -102,6 +150,17 @@ def _schedule_message(after: Intent, before: Intent | None, due_at: float) -> In
     if before and before.message_pending and before.due_at is not None:
         due_at = min(due_at, before.due_at)
     return after.model_copy(update={"message_pending": True, "due_at": due_at})
+
+
+def within_policy(stored: Intent, now: float, policy: RetryPolicy) -> Intent:
+    """Return the intent with `now` for each time that is too far ahead: the clock went back since it was stored."""
+    changes = dict[str, object]()
+    if stored.not_before > now + policy.min_interval_s:
+        changes = {"not_before": now}
+    is_postponed_to_it = bool(changes) and stored.due_at == stored.not_before
+    if stored.due_at is not None and (is_postponed_to_it or stored.due_at > now + policy.longest_wait_s):
+        changes["due_at"] = now
+    return stored.model_copy(update=changes) if changes else stored
 
 
 def is_due(intent: Intent) -> bool:
