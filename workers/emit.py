@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -81,17 +80,25 @@ class Emitter:
             EventInvalid: its server was never announced, or belongs to another sender.
             IntentsUnavailable: nothing was recorded; a store that was wiped and not yet restored raises it too.
         """
-        with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
-            with self._counted(event.type.removeprefix(f"{TYPE_PREFIX}.")):
-                # the recorded trace continues in the reconciliation
-                recorded = self._record(event.model_copy(update={"traceparent": traceparent()}))
-            intent = recorded.intent
-            structlog.get_logger().info(
-                "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
-            )
-            if recorded.needs_message:
-                self.enqueue(intent.server_id)
-        return intent
+        (result,) = self.emit_all([event])
+        if isinstance(result, Intent):
+            return result
+        raise result
+
+    def emit_all(self, events: Sequence[ServerEvent]) -> Iterator[Intent | EventInvalid | IntentsUnavailable]:
+        """Record these events together, then yield the result of each after its message was sent.
+
+        Raises:
+            IntentsUnavailable: nothing was recorded.
+        """
+        traced = [_traced(event) for event in events]
+        try:
+            results = self.intents.record_all(traced, due_in_s=self.due_in_s)
+        except IntentsUnavailable:
+            for event in events:
+                self.metrics.event(_kind(event), "not_recorded")
+            raise
+        return (self._sent(event, result) for event, result in zip(traced, results, strict=True))
 
     def accept(self, raw: str | bytes | dict[str, Any], sender: Sender = ANYONE) -> Intent:
         """Emit an event from outside as its sender may send it; a rejected one is stored as a dead letter.
@@ -102,44 +109,71 @@ class Emitter:
             EventInvalid: the event violates the contract, or its sender may not send it; the message names the field.
             IntentsUnavailable: as for `emit`.
         """
-        try:
-            return self.emit(self._parsed(raw, sender.admit))
-        except EventInvalid as error:
-            self.intents.add_dead_letter(str(error), _text(raw, sender.source))
-            structlog.get_logger().warning(
-                "event_refused", field=error.field, reason=error.reason, sender=sender.source
-            )
-            raise
+        (result,) = self.accept_all([raw], sender)
+        if isinstance(result, Intent):
+            return result
+        raise result
 
-    def _parsed(self, raw: str | bytes | dict[str, Any], admit: Admit) -> ServerEvent:
+    def accept_all(
+        self, raws: Sequence[str | bytes | dict[str, Any]], sender: Sender = ANYONE
+    ) -> Iterator[Intent | EventInvalid | IntentsUnavailable]:
+        """Yield the result of each event from outside, in order; valid ones are recorded together.
+
+        Raises:
+            IntentsUnavailable: nothing was recorded.
+        """
+        parsed = [self._parsed(raw, sender.admit) for raw in raws]
+        emitted = self.emit_all([each for each in parsed if not isinstance(each, EventInvalid)])
+        for raw, each in zip(raws, parsed, strict=True):
+            result = each if isinstance(each, EventInvalid) else next(emitted)
+            if isinstance(result, EventInvalid):
+                self.intents.add_dead_letter(str(result), _text(raw, sender.source))
+                structlog.get_logger().warning(
+                    "event_refused", field=result.field, reason=result.reason, sender=sender.source
+                )
+            yield result
+
+    def _parsed(self, raw: str | bytes | dict[str, Any], admit: Admit) -> ServerEvent | EventInvalid:
         try:
             return admit(parse_event(raw))
-        except EventInvalid:
-            self.metrics.event("unknown", "refused")
-            raise
-
-    @contextmanager
-    def _counted(self, kind: str) -> Generator[None]:
-        """Count an event by the outcome of its recording."""
-        try:
-            yield
-        except EventInvalid:
-            self.metrics.event(kind, "refused")
-            raise
-        except IntentsUnavailable:
-            self.metrics.event(kind, "not_recorded")
-            raise
-        self.metrics.event(kind, "recorded")
-
-    def _record(self, event: ServerEvent) -> Recorded:
-        """Record an event; reject an unknown server only if the store is complete."""
-        try:
-            return self.intents.record(event, due_in_s=self.due_in_s)
         except EventInvalid as error:
+            self.metrics.event("unknown", "refused")
+            return error
+
+    def _sent(self, event: ServerEvent, result: Recorded | EventInvalid) -> Intent | EventInvalid | IntentsUnavailable:
+        """Count and log the result of an event, and send its message."""
+        final = self._recorded_again(event, result) if isinstance(result, EventInvalid) else result
+        if isinstance(final, Exception):
+            self.metrics.event(_kind(event), "refused" if isinstance(final, EventInvalid) else "not_recorded")
+            return final
+        self.metrics.event(_kind(event), "recorded")
+        intent = final.intent
+        structlog.get_logger().info(
+            "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
+        )
+        if final.needs_message:
+            self.enqueue(intent.server_id)
+        return intent
+
+    def _recorded_again(self, event: ServerEvent, error: EventInvalid) -> Recorded | EventInvalid | IntentsUnavailable:
+        """Reject an unknown server only if the store is complete, and a worker has not restored the server since."""
+        try:
             if self.intents.intent(event.data.server_id) is None and not self.intents.is_complete():
                 reason = f"{error}; the store is new or lost its data, and no worker has restored it yet"
-                raise IntentsUnavailable(reason) from error
-        return self.intents.record(event, due_in_s=self.due_in_s)  # a worker may have restored the server since
+                return IntentsUnavailable(reason)
+            return self.intents.record(event, due_in_s=self.due_in_s)
+        except (EventInvalid, IntentsUnavailable) as again:
+            return again
+
+
+def _traced(event: ServerEvent) -> ServerEvent:
+    """Return the event with a trace that continues in the reconciliation."""
+    with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
+        return event.model_copy(update={"traceparent": traceparent()})
+
+
+def _kind(event: ServerEvent) -> str:
+    return event.type.removeprefix(f"{TYPE_PREFIX}.")
 
 
 def _text(raw: str | bytes | dict[str, Any], source: str | None) -> str:

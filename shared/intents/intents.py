@@ -68,16 +68,37 @@ class Intents:
         Raises:
             EventInvalid: the event refers to a server that was never announced, or that belongs to another sender.
         """
-        server_id = event.data.server_id
-        try:
-            before, after = self._update(
-                server_id, lambda intent, now: transitions.recorded(intent, event, now, now + due_in_s)
-            )
-        except EventInvalid:
-            if isinstance(event, ServerUp):  # the owner sees that another one announces its server
-                self._update(server_id, lambda intent, _now: intent and transitions.refused(intent, event))
-            raise
-        return Recorded(after, needs_message=_has_message(after) and not _has_message(before))
+        (result,) = self.record_all([event], due_in_s=due_in_s)
+        if isinstance(result, EventInvalid):
+            raise result
+        return result
+
+    def record_all(self, events: Sequence[ServerEvent], *, due_in_s: float) -> list[Recorded | EventInvalid]:
+        """Record these events in their order, all durable on return, and return the result of each.
+
+        Costs two round trips however many events there are, and two more where another process wrote meanwhile.
+        """
+        results = dict[int, Recorded | EventInvalid]()
+        while len(results) < len(events):
+            open_events = {number: event for number, event in enumerate(events) if number not in results}
+            server_ids = list({event.data.server_id: None for event in open_events.values()})
+            now, stored = self.storage.get("intent", server_ids)
+            before = {each: self._readable(each, text, now) for each, text in zip(server_ids, stored, strict=True)}
+            after, outcomes = dict(before), dict[int, Recorded | EventInvalid]()
+            for number, event in open_events.items():
+                server_id = event.data.server_id
+                after[server_id], outcomes[number] = _outcome(after[server_id], event, now, due_in_s)
+            written = [
+                _replacement(text, intent)
+                for (server_id, intent), text in zip(after.items(), stored, strict=True)
+                if intent is not None and intent != before[server_id]
+            ]
+            replaced = self.storage.replace("intent", written) if written else []
+            lost = {each.server_id for each, is_replaced in zip(written, replaced, strict=True) if not is_replaced}
+            results |= {
+                number: outcome for number, outcome in outcomes.items() if events[number].data.server_id not in lost
+            }
+        return [results[number] for number in range(len(events))]
 
     def request(self, server_id: str, source: str) -> None:
         """Request a reconciliation, which the next sweep sends.
@@ -357,6 +378,17 @@ def open_intents(settings: Settings) -> Intents:
     from shared.intents.sqlite import SqliteStorage  # noqa: PLC0415
 
     return Intents(SqliteStorage(settings.data_dir / "intents.sqlite3"), policy)
+
+
+def _outcome(
+    before: Intent | None, event: ServerEvent, now: float, due_in_s: float
+) -> tuple[Intent | None, Recorded | EventInvalid]:
+    """Return the intent after an event, and the result; the owner's intent has a note of a refused announcement."""
+    try:
+        after = transitions.recorded(before, event, now, now + due_in_s)
+    except EventInvalid as error:
+        return transitions.refused(before, event) if before and isinstance(event, ServerUp) else before, error
+    return after, Recorded(after, needs_message=_has_message(after) and not _has_message(before))
 
 
 def _replacement(stored: str | None, after: Intent) -> Replacement:

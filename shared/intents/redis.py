@@ -76,15 +76,22 @@ class RedisStorage:
         return _seconds((seconds, microseconds)), stored
 
     def replace(self, kind: Kind, replacements: Sequence[Replacement]) -> list[bool]:
-        """Replace each document whose text is still `before`."""
+        """Replace each document whose text is still `before`, all in one round trip."""
         indexes = [SERVERS, DUE, CHANGES] if kind == "intent" else []
-        replaced = list[bool]()
+        calls = list[tuple[list[str], list[str]]]()
+        for each in replacements:
+            due_at = "" if each.due_at is None else repr(each.due_at)
+            args = [each.before or "", each.after or "", each.server_id, due_at]
+            calls.append(([_key(kind, each.server_id), *indexes], args))
         with _redis_errors():
-            for each in replacements:
-                due_at = "" if each.due_at is None else repr(each.due_at)
-                args = [each.before or "", each.after or "", each.server_id, due_at]
-                replaced.append(bool(self._replace(keys=[_key(kind, each.server_id), *indexes], args=args)))
-        return replaced
+            if len(calls) == 1:
+                return [bool(self._replace(*calls[0]))]
+            with self._redis.pipeline(transaction=False) as pipe:
+                # the first call brings the text of the script, and the others its digest
+                for number, (keys, args) in enumerate(calls):
+                    run, script = (pipe.evalsha, self._replace.sha) if number else (pipe.eval, _REPLACE)
+                    run(script, len(keys), *keys, *args)
+                return [bool(reply) for reply in pipe.execute()]
 
     def server_ids(self) -> list[str]:
         """Return the servers with an intent, in order."""

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shared.errors import EventInvalid, IntentsUnavailable
+from shared.intents.intent import Intent
 from workers.emit import ANYONE, Emitter, Sender
 from workers.events_api.cloudevents import Document
 
@@ -57,10 +58,14 @@ class EventRecorder:
         until = time.monotonic() + self._within_s
 
         def record_all() -> None:
-            for number, document in enumerate(documents):
-                if time.monotonic() >= until:
-                    return
-                outcomes[number] = self._outcome(document, sender)
+            answered = 0
+            try:
+                for answered, result in enumerate(self._emitter.accept_all(documents, sender), start=1):
+                    outcomes[answered - 1] = _outcome(documents[answered - 1], result)
+                    if time.monotonic() >= until:
+                        return
+            except IntentsUnavailable as error:
+                outcomes[answered:] = [_not_recorded(document, str(error)) for document in documents[answered:]]
 
         await self._in_time(record_all)
         return list(outcomes)
@@ -85,14 +90,13 @@ class EventRecorder:
             return False
         return True
 
-    def _outcome(self, document: Document, sender: Sender) -> RecordOutcome:
-        try:
-            intent = self._emitter.accept(document, sender)
-        except EventInvalid as error:
-            return RecordOutcome(status=REFUSED, id=_id(document), field=error.field, reason=error.reason)
-        except IntentsUnavailable as error:
-            return _not_recorded(document, str(error))
-        return RecordOutcome(status=RECORDED, id=_id(document), server_id=intent.server_id, generation=intent.desired)
+
+def _outcome(document: Document, result: Intent | EventInvalid | IntentsUnavailable) -> RecordOutcome:
+    if isinstance(result, EventInvalid):
+        return RecordOutcome(status=REFUSED, id=_id(document), field=result.field, reason=result.reason)
+    if isinstance(result, IntentsUnavailable):
+        return _not_recorded(document, str(result))
+    return RecordOutcome(status=RECORDED, id=_id(document), server_id=result.server_id, generation=result.desired)
 
 
 def _not_recorded(document: Document, reason: str) -> RecordOutcome:

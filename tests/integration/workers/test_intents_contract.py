@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -711,6 +712,47 @@ def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
     after = store.intent("s")
     assert before is not None
     assert after == before.model_copy(update={"conflict": after.conflict if after else None})
+
+
+def test_events_recorded_together_have_the_results_that_they_have_one_by_one(
+    store: Intents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, written = Mock(wraps=store.storage.get), Mock(wraps=store.storage.replace)
+    monkeypatch.setattr(store.storage, "get", read)
+    monkeypatch.setattr(store.storage, "replace", written)
+    refusable = of(CI, up("a", groups=["ops"]))
+    events: list[ServerEvent] = [up("a"), up("b"), down("unknown"), changed("a"), refusable, down("b"), up("c")]
+
+    results = store.record_all(events, due_in_s=60)
+
+    refused = [number for number, result in enumerate(results) if isinstance(result, EventInvalid)]
+    recorded = [result for result in results if not isinstance(result, EventInvalid)]
+    assert refused == [2, 4]
+    assert [(each.intent.server_id, each.intent.desired, each.needs_message) for each in recorded] == [
+        ("a", 1, True),
+        ("b", 1, True),
+        ("a", 2, False),
+        ("b", 2, False),
+        ("c", 1, True),
+    ]
+    assert (read.call_count, written.call_count) == (1, 1)
+    assert {each.server_id: (each.desired, each.status) for each in store.intents()} == {
+        "a": (2, "running"),
+        "b": (2, "stopped"),
+        "c": (1, "running"),
+    }
+
+
+def test_batches_recorded_at_the_same_time_count_every_event(reopen: Callable[[], Intents]) -> None:
+    stores = [reopen(), reopen()]
+
+    def record(store: Intents) -> None:
+        for _ in range(10):
+            store.record_all([up("a"), up("b"), up("a")], due_in_s=60)
+
+    _in_threads([partial(record, store) for store in stores])
+
+    assert {each.server_id: each.desired for each in stores[0].intents()} == {"a": 40, "b": 20}
 
 
 def test_the_owner_sees_the_announcement_of_another_one_until_the_server_stops(store: Intents) -> None:
