@@ -176,7 +176,8 @@ def _waiting(app: Celery) -> int:
     """Return the number of messages in the queue."""
     with app.connection_for_write() as connection:
         channel: Any = connection.default_channel  # the stubs have no methods of it
-        return int(channel.queue_declare(app.conf.task_default_queue, passive=True).message_count)
+        # not passive: Redis has no empty list, so kombu would not find an empty queue
+        return int(channel.queue_declare(app.conf.task_default_queue).message_count)
 
 
 def send_migrate(app: Celery) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
+
+from kombu import Connection
 
 from shared.catalog import EmbeddedTool, ServerRecord, Status
 from shared.errors import LeaseHeld
@@ -69,8 +72,13 @@ class InterruptedIndex(FakeIndex):
 class Outbox:
     """A broker that keeps messages until hypothesis delivers, loses or repeats them."""
 
+    conf = SimpleNamespace(task_default_queue="outbox")
+
     def __init__(self) -> None:
         self.messages: list[str] = []
+
+    def connection_for_write(self) -> Connection:
+        return Connection("memory://localhost/")
 
     def send_task(self, _name: str, *, args: list[str], countdown: float | None = None) -> None:
         self.messages.extend(args)

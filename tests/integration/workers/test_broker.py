@@ -5,13 +5,21 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from typing import Any, TypeVar, cast
 
 import pytest
 from celery import Celery
 from kombu import Connection
 
+from shared.intents.intents import open_intents
+from shared.service.redis import connect
+from shared.settings import Settings
+from tests.support.builders import up
 from workers.broker import guard_transport
+from workers.celery_app import build_app
+from workers.monitoring.queue import QUEUE
+from workers.tasks import SWEEP_INTENTS
 
 pytestmark = pytest.mark.redis
 
@@ -60,3 +68,17 @@ def test_a_message_acknowledged_after_its_connection_was_lost_raises_what_celery
 
 def test_a_channel_keeps_its_client_until_its_connections_are_closed(redis_url: str) -> None:
     assert in_its_own_process(kept_clients, redis_url) == (True, False)
+
+
+def sweep_of_an_empty_queue(redis_url: str) -> int:
+    """Return the messages that a sweep sent for a due server to the queue, which has none."""
+    settings = Settings(redis_url=redis_url)
+    with build_app(settings) as app, closing(open_intents(settings)) as intents:
+        intents.record(up("s"), due_in_s=0)
+        intents.mark_complete()
+        app.tasks[SWEEP_INTENTS].run()
+        return int(connect(redis_url).llen(QUEUE))
+
+
+def test_a_sweep_sends_messages_to_an_empty_queue(own_redis_url: str) -> None:
+    assert in_its_own_process(sweep_of_an_empty_queue, own_redis_url) == 1
