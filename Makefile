@@ -175,7 +175,6 @@ CLIENTS := tests/clients/environments
 lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and those of the test clients
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
-	$(COMPILE) pyproject.toml --extra otel -c requirements.lock -o deploy/services.lock
 	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	echo 'pip-audit>=2.10' | $(COMPILE) --upgrade - -o deploy/audit.lock

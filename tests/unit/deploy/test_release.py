@@ -1,4 +1,4 @@
-"""A release: one version everywhere, images for each role, and a workflow that makes all of it from a tag."""
+"""A release: one version everywhere, an image of each target, and a workflow that makes all of it from a tag."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_the_notes_of_a_release_are_its_part_of_the_changelog(tmp_path: Path) ->
     assert f"## [{VERSION}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_an_image_is_made_for_each_role_with_labels_sbom_and_provenance() -> None:
+def test_an_image_is_made_of_each_target_with_labels_sbom_and_provenance() -> None:
     dockerfile = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
-    roles = re.findall(r"^FROM base AS (\w+)$", dockerfile, re.MULTILINE)
+    targets = re.findall(r"^FROM base AS (\w+)$", dockerfile, re.MULTILINE)
     (build,) = (command for command in commands("images") if "buildx build" in command)
 
-    assert RELEASE["images"]["strategy"]["matrix"]["target"] == roles == ["worker", "query", "all"]
+    assert RELEASE["images"]["strategy"]["matrix"]["target"] == targets == ["services", "all"]
     assert {"--sbom=true", "--provenance=mode=max", "--push"} <= set(build.split())
     labels = re.findall(r"org\.opencontainers\.image\.(\w+)", dockerfile + build)
     assert sorted(labels) == ["description", "licenses", "revision", "source", "title", "version"]
