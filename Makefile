@@ -171,11 +171,12 @@ PEERS := benchmarks/peers/environments
 INSPECTOR := tests/support/inspector
 AXE := tests/support/axe
 CLIENTS := tests/clients/environments
+# of the image: Hugging Face's hub downloads without hf-xet too, and only Kubernetes' asynchronous client needs aiohttp
+UNUSED := hf-xet aiohttp aiohttp-retry aiohappyeyeballs aiosignal frozenlist multidict propcache yarl
 
 lock: ## resolve all dependencies again: ours, the image's, the demo servers', the peers' and those of the test clients
 	$(COMPILE) --upgrade pyproject.toml --all-extras --group dev -o requirements.lock
-	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
-	$(COMPILE) pyproject.toml --extra otel -c requirements.lock -o deploy/services.lock
+	$(COMPILE) pyproject.toml --all-extras $(addprefix --no-emit-package ,$(UNUSED)) -c requirements.lock -o deploy/requirements.lock
 	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	echo 'pip-audit>=2.10' | $(COMPILE) --upgrade - -o deploy/audit.lock
