@@ -175,13 +175,13 @@ def test_the_query_service_has_the_time_of_its_longest_call(
     assert pod["terminationGracePeriodSeconds"] >= before_s + grace_s_of(settings) + RESPONSE_S + INSTALLER_GRACE_S + 3
 
 
-def test_the_watcher_may_list_and_watch_what_it_follows_and_nothing_else() -> None:
+def test_the_watcher_may_list_what_it_follows_and_nothing_else() -> None:
     (role,) = manifests("full", "ClusterRole")
     allowed = {(group, kind) for rule in role["rules"] for group in rule["apiGroups"] for kind in rule["resources"]}
     followed = {re.fullmatch(r"/apis?/(?:([^/]+\.[^/]+)/)?v\w+/(\w+)", kind.path) for kind in RESOURCE_KINDS}
 
     assert allowed == {(found[1] or "", found[2]) for found in followed if found}
-    assert all(rule["verbs"] == ["list", "watch"] for rule in role["rules"])
+    assert all(rule["verbs"] == ["list"] for rule in role["rules"])
 
 
 def test_the_watcher_alone_has_a_token_for_kubernetes() -> None:

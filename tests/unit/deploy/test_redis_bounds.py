@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import yaml
 
+from shared.intents.storage import Kind, NoteName
 from tests.support.reference.redis_bounds import MIB, bounds
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +30,7 @@ def test_the_largest_keys_of_a_thousand_servers_do_not_reach_the_alert() -> None
 def test_every_family_of_keys_in_the_code_has_a_bound() -> None:
     packages = (ROOT / package for package in ("workers", "query", "shared", "toolscale"))
     code = "\n".join(path.read_text(encoding="utf-8") for package in packages for path in package.rglob("*.py"))
-    families = set(re.findall(r'f?"toolscale:([a-z-]+)', code))
+    families = {*re.findall(r'f?"toolscale:([a-z-]+)', code), *get_args(Kind), *get_args(NoteName)}
 
     bounded = {name for bound in bounds() for name in re.findall(r"`toolscale:([a-z-]+)", bound.keys)}
 
