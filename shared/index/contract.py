@@ -70,19 +70,9 @@ class ToolState:
     changed_since: str | None = None
 
 
-def is_ours(name: str) -> bool:
-    """Return whether a collection of this name is one of Toolscale's."""
-    return name in (SERVERS_COLLECTION, TOOLSETS_COLLECTION) or name.startswith(TOOLS_PREFIX)
-
-
 def slug(model: str) -> str:
     """Return a model's name for use in a collection's name."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
-
-
-def collection_name(model: str, dimension: int) -> str:
-    """Return the name of the tools' collection for this model, dimension and schema."""
-    return IndexVersion(model, dimension).name
 
 
 class ToolIndex(Protocol):

@@ -57,10 +57,6 @@ class Engine(Protocol):
         """Delete a collection with its points; a missing collection is no error."""
         ...
 
-    def deviations(self) -> list[str]:
-        """Return the options that existing collections do not have, one per entry; always empty without a server."""
-        ...
-
     def server_version(self) -> str:
         """Return the version of the server; empty without a server."""
         ...

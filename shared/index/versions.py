@@ -161,10 +161,6 @@ class IndexStore:
         """Write a point without readers, to find out whether the index accepts writes."""
         self._put(_TOUCHED, {"at": time.time()})
 
-    def deviations(self) -> list[str]:
-        """Return the options that existing collections do not have, one per entry."""
-        return self._engine.deviations()
-
     def server_version(self) -> str:
         """Return the version of the Qdrant server; empty for an embedded index."""
         return self._engine.server_version()

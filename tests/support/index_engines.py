@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, ToolIndex
+from shared.index.contract import ToolIndex
 from tests.support.fakes import DIMENSION, FakeIndex
 from tests.support.indexes import index_on, open_edge
+from tests.support.own_collections import own_collections
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
-ENGINES = ("fake", "edge", "local", *(["server"] if QDRANT_URL else []))
+ENGINES = ("fake", "edge", *(["server"] if QDRANT_URL else []))
 
 
 @contextmanager
@@ -35,27 +35,10 @@ def _edge(directory: Path) -> ToolIndex:
     return open_edge(directory, "tools", DIMENSION)
 
 
-def _local(_directory: Path) -> ToolIndex:
-    from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
-
-    from shared.index.server.engine import ServerEngine
-
-    return index_on(ServerEngine(QdrantClient(":memory:")), "tools", DIMENSION)
-
-
-_MADE = {"fake": _fake, "edge": _edge, "local": _local}
+_MADE = {"fake": _fake, "edge": _edge}
 
 
 @contextmanager
 def _on_server() -> Generator[ToolIndex]:
-    from shared.index.server.client import ServerClient
-    from shared.index.server.engine import ServerEngine
-
-    client = ServerClient(str(QDRANT_URL), os.environ.get("QDRANT_API_KEY"))
-    prefix = f"test-{uuid.uuid4().hex[:12]}-"
-    try:
-        yield index_on(ServerEngine(client, prefix), "tools", DIMENSION)
-    finally:
-        for name in ("tools", SERVERS_COLLECTION, TOOLSETS_COLLECTION):
-            client.delete_collection(prefix + name)
-        client.close()
+    with own_collections(str(QDRANT_URL)) as engine:
+        yield index_on(engine, "tools", DIMENSION)

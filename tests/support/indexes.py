@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from shared.index import open_engine
-from shared.index.contract import collection_name
+from shared.index.contract import IndexVersion
 from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, CollectionSpec, Engine
 from shared.index.payload import TOOL_INDEXES, tool_vector_schema
 from shared.index.tool_index import FACET_LIMIT, QdrantIndex
@@ -15,7 +15,7 @@ from shared.settings import Settings
 
 def open_index(settings: Settings, model: str, dimension: int) -> QdrantIndex:
     """Return the index over this model's version, active or not."""
-    return index_on(open_engine(settings), collection_name(model, dimension), dimension)
+    return index_on(open_engine(settings), IndexVersion(model, dimension).name, dimension)
 
 
 def open_edge(directory: Path, collection: str, dimension: int, facet_limit: int = FACET_LIMIT) -> QdrantIndex:

@@ -63,10 +63,6 @@ class EdgeEngine(Engine):
                 shutil.rmtree(doomed)
 
     @override
-    def deviations(self) -> list[str]:
-        return []
-
-    @override
     def server_version(self) -> str:
         return ""
 

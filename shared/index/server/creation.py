@@ -1,8 +1,7 @@
-"""The parameters of a collection on a Qdrant server: those to create it with, and those that it has."""
+"""The parameters to create a collection with on a Qdrant server."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from qdrant_client import QdrantClient, models
@@ -58,44 +57,3 @@ def parameters(vectors: VectorSchema, options: CollectionOptions) -> dict[str, A
         "on_disk_payload": options.on_disk_payload,
         "quantization_config": _INT8 if options.quantization else None,
     }
-
-
-def deviations(client: QdrantClient, name: str, options: CollectionOptions) -> list[str]:
-    """Return the options that a collection does not have, with what it has; options without a value are ignored."""
-    found = _found(client, name)
-    wanted = options.model_dump(exclude_none=True)
-    return [
-        f"{name}: {option} is {found[option]}, not {value}"
-        for option, value in wanted.items()
-        if _deviates(option, found.get(option, value), value)
-    ]
-
-
-def _deviates(option: str, found: object, wanted: object) -> bool:
-    if option == "replication_factor":
-        return isinstance(found, int) and isinstance(wanted, int) and found < wanted
-    return found != wanted
-
-
-def _found(client: QdrantClient, name: str) -> dict[str, object]:
-    """Return the options of a collection; the replicas are those of the shard with the fewest active ones."""
-    config = client.get_collection(name).config
-    params, vectors = config.params, config.params.vectors
-    found: dict[str, object] = {
-        "shard_number": params.shard_number,
-        "replication_factor": _active_replicas(client, name),
-        "write_consistency_factor": params.write_consistency_factor,
-        "on_disk_payload": params.on_disk_payload,
-    }
-    if isinstance(vectors, dict) and vectors:
-        found["on_disk"] = all(vector.on_disk for vector in vectors.values())
-        found["quantization"] = "int8" if isinstance(config.quantization_config, models.ScalarQuantization) else None
-    return found
-
-
-def _active_replicas(client: QdrantClient, name: str) -> int:
-    info = client.collection_cluster_info(name)
-    replicas = [(shard.shard_id, shard.state) for shard in info.local_shards]
-    replicas += [(shard.shard_id, shard.state) for shard in info.remote_shards]
-    active = Counter(shard for shard, state in replicas if state is models.ReplicaState.ACTIVE)
-    return min((active[shard] for shard, _ in replicas), default=0)

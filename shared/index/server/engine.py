@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from http import HTTPStatus
 
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from typing_extensions import override
 
 from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.contract import is_ours
 from shared.index.engine import CollectionSpec, Engine
 from shared.index.points import (
     AnyOf,
@@ -31,12 +28,9 @@ from shared.index.points import (
     VectorSchema,
 )
 from shared.index.server.client import ServerClient
-from shared.index.server.creation import deviations, parameters, with_replicas
+from shared.index.server.creation import parameters, with_replicas
 from shared.index.server.points import batches, filter_of
-from shared.index.server.requests import IN_ORDER, LocalRequests, Requests, ServerRequests, searches
-
-# The message of local mode's ValueError.
-_LOCALLY_GONE = re.compile(r"^Collection .* not found")
+from shared.index.server.requests import IN_ORDER, Requests, searches
 
 _KEYWORD, _INTEGER = models.KeywordIndexType.KEYWORD, models.IntegerIndexType.INTEGER
 _SCHEMA: Mapping[IndexKind, models.KeywordIndexParams | models.IntegerIndexParams] = {
@@ -53,76 +47,52 @@ _BEING_CREATED = (HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class ServerEngine(Engine):
-    """The collections of a server whose names begin with `prefix`.
+    """The collections of a server; those that it creates get the options."""
 
-    A lock serialises calls of a client in local mode, which is not thread-safe.
-    """
-
-    def __init__(self, client: QdrantClient, prefix: str = "", options: CollectionOptions | None = None) -> None:
+    def __init__(self, client: ServerClient, options: CollectionOptions | None = None) -> None:
         self._client = client
-        self._prefix = prefix
         self._options = options or CollectionOptions()
-        self._is_local = not isinstance(client, ServerClient)
-        self._guard = threading.RLock() if self._is_local else nullcontext()
 
     @override
     def ensure(self, spec: CollectionSpec) -> None:
-        indexes: Indexes = {} if self._is_local else spec.indexes  # local mode has no indexes and logs a warning
-        self.collection(spec).ensure(spec.vectors, indexes)
+        self.collection(spec).ensure(spec.vectors, spec.indexes)
 
     @override
     def collection(self, spec: CollectionSpec) -> _ServerCollection:
-        return _ServerCollection(self._client, self._prefix + spec.name, self._guard, self._options)
+        return _ServerCollection(self._client, spec.name, self._options)
 
     @override
     def exists(self, name: str) -> bool:
-        with _asking(self._guard, self._prefix + name):
-            return self._client.collection_exists(self._prefix + name)
+        with _asking(name):
+            return self._client.collection_exists(name)
 
     @override
     def names(self) -> list[str]:
-        """Return the names of the collections with the prefix, without it."""
-        with _asking(self._guard, "names"):
-            found = [collection.name for collection in self._client.get_collections().collections]
-        return sorted(name.removeprefix(self._prefix) for name in found if name.startswith(self._prefix))
+        with _asking("names"):
+            return sorted(collection.name for collection in self._client.get_collections().collections)
 
     @override
     def drop(self, name: str) -> None:
-        with _asking(self._guard, self._prefix + name):
-            self._client.delete_collection(self._prefix + name)
-
-    @override
-    def deviations(self) -> list[str]:
-        ours = [name for name in self.names() if is_ours(name)]
-        with _asking(self._guard, "names"):
-            wanted = with_replicas(self._options, self._client)
-            return [found for name in ours for found in deviations(self._client, self._prefix + name, wanted)]
+        with _asking(name):
+            self._client.delete_collection(name)
 
     @override
     def server_version(self) -> str:
-        with _asking(self._guard, "version"):
+        with _asking("version"):
             return self._client.info().version
 
     @override
     def close(self) -> None:
-        with _asking(self._guard, "client"):
+        with _asking("client"):
             self._client.close()
 
 
 class _ServerCollection(PointCollection):
-    """One collection of a server. Every call of the client holds `guard`."""
-
-    def __init__(
-        self, client: QdrantClient, name: str, guard: AbstractContextManager[object], options: CollectionOptions
-    ) -> None:
+    def __init__(self, client: ServerClient, name: str, options: CollectionOptions) -> None:
         self._client = client
         self._name = name
-        self._guard = guard
         self._options = options
-        self._is_local = not isinstance(client, ServerClient)
-        self._requests: Requests = (
-            ServerRequests(client, name) if isinstance(client, ServerClient) else LocalRequests(client, name)
-        )
+        self._requests = Requests(client, name)
 
     def ensure(self, vectors: VectorSchema, indexes: Indexes) -> None:
         """Create the collection and its payload indexes if missing, and return when it can be read.
@@ -130,7 +100,7 @@ class _ServerCollection(PointCollection):
         Safe with concurrent processes, one of which creates it.
         """
         until = time.monotonic() + CREATION_S
-        with self._asking():
+        with _asking(self._name):
             while not self._is_ready(vectors, indexes, until):
                 time.sleep(0.1)
 
@@ -153,31 +123,31 @@ class _ServerCollection(PointCollection):
     def upsert(self, points: Sequence[Point]) -> None:
         """Write these points in bounded batches."""
         for batch in batches(points):
-            with self._asking():
+            with _asking(self._name):
                 _assert_done(self._requests.upsert(batch))
 
     @override
     def delete(self, ids: Sequence[str]) -> None:
         if ids:
-            with self._asking():
+            with _asking(self._name):
                 selected = models.PointIdsList(points=list(ids))
                 _assert_done(self._client.delete(self._name, selected, wait=True, ordering=IN_ORDER).status)
 
     @override
     def set_payload(self, payload: Payload, where: PointFilter) -> None:
-        with self._asking():
+        with _asking(self._name):
             selected = filter_of(where)
             written = self._client.set_payload(self._name, payload, selected, wait=True, ordering=IN_ORDER)
             _assert_done(written.status)
 
     @override
     def retrieve(self, ids: Sequence[str], keys: Sequence[str] | None = None) -> dict[str, Payload]:
-        with self._asking():
+        with _asking(self._name):
             return self._requests.retrieve(ids, True if keys is None else list(keys))
 
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
-        with self._asking():
+        with _asking(self._name):
             samples = self._requests.sample([(AnyOf(key, (value,)),) for value in values], list(keys))
         return {value: point for value, point in zip(values, samples, strict=True) if point}
 
@@ -186,58 +156,50 @@ class _ServerCollection(PointCollection):
         self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
     ) -> list[Scores]:
         batch = searches(vectors, where, limit, corpus)
-        with self._asking():
+        with _asking(self._name):
             return self._requests.search(batch)
 
     @override
     def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
-        with self._asking():
+        with _asking(self._name):
             response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
         return {hit.value: hit.count for hit in response.hits}
 
     @override
     def count(self, where: PointFilter) -> int:
-        with self._asking():
+        with _asking(self._name):
             return self._client.count(self._name, filter_of(where), exact=True).count
 
     @override
     def scroll(
         self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        with self._asking():
+        with _asking(self._name):
             return self._requests.scroll(where, limit, offset, True if keys is None else list(keys))
 
     @override
     def close(self) -> None:
         """Close the client, which all collections share."""
-        with self._asking():
+        with _asking(self._name):
             self._client.close()
 
     def _create(self, vectors: VectorSchema) -> None:
-        options = self._options if self._is_local else with_replicas(self._options, self._client)
+        options = with_replicas(self._options, self._client)
         try:
             self._client.create_collection(self._name, **parameters(vectors, options))
         except UnexpectedResponse:
             if not self._client.collection_exists(self._name):  # another process may have created it
                 raise
 
-    def _asking(self) -> AbstractContextManager[None]:
-        return _asking(self._guard, self._name)
-
 
 @contextmanager
-def _asking(guard: AbstractContextManager[object], collection: str) -> Generator[None]:
-    with guard:
-        try:
-            yield
-        except UnexpectedResponse as error:
-            raise _refusal(error, collection) from error
-        except (ApiException, QdrantException) as error:
-            raise IndexUnavailable(f"Qdrant, collection {collection}: {error}") from error
-        except ValueError as error:
-            if not _LOCALLY_GONE.search(str(error)):
-                raise
-            raise IndexLost(f"Qdrant has no collection {collection}") from error
+def _asking(collection: str) -> Generator[None]:
+    try:
+        yield
+    except UnexpectedResponse as error:
+        raise _refusal(error, collection) from error
+    except (ApiException, QdrantException) as error:
+        raise IndexUnavailable(f"Qdrant, collection {collection}: {error}") from error
 
 
 def _assert_done(status: str) -> None:

@@ -33,11 +33,6 @@ def _characters(point: Point) -> int:
     return sum(len(value) for value in point.payload.values() if isinstance(value, str))
 
 
-def struct(point: Point) -> models.PointStruct:
-    """Return the client's model of a point."""
-    return models.PointStruct(id=point.id, vector=struct_vectors(point), payload=point.payload)
-
-
 def struct_vectors(point: Point) -> dict[str, models.Vector]:
     """Return the client's models of a point's vectors."""
     return {name: struct_vector(vector) for name, vector in point.vectors.items()}

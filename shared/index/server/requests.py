@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NotRequired, Protocol, TypeVar
+from typing import Any, NotRequired, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
 from qdrant_client.http.exceptions import ResponseHandlingException
-from typing_extensions import TypedDict, override
+from typing_extensions import TypedDict
 
 from shared.catalog import SparseVector
 from shared.index.points import NamedVector, Payload, Point, PointFilter, Scores, Vector
 from shared.index.server.client import ServerClient
-from shared.index.server.points import filter_of, struct, struct_vector, struct_vectors
+from shared.index.server.points import filter_of, struct_vector, struct_vectors
 
 T = TypeVar("T")
 
@@ -39,30 +39,6 @@ class Search(TypedDict):
     filter: models.Filter
     limit: int
     params: models.SearchParams
-
-
-class Requests(Protocol):
-    """The frequent requests to one collection."""
-
-    def search(self, batch: Sequence[Search]) -> list[Scores]:
-        """Return the scores by point id of each search, in one request."""
-        ...
-
-    def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
-        """Return the payloads of those points that exist, by id."""
-        ...
-
-    def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
-        """Return at most `limit` payloads in the order of their ids, from the id `offset` on."""
-        ...
-
-    def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
-        """Return a matching point of each filter with these keys and its vectors, in one request."""
-        ...
-
-    def upsert(self, points: Sequence[Point]) -> str:
-        """Write these points whole, in one request; return the status of the write."""
-        ...
 
 
 def searches(vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter) -> Sequence[Search]:
@@ -141,36 +117,36 @@ _LISTS, _RECORDS, _PAGE = TypeAdapter(_Lists), TypeAdapter(_Records), TypeAdapte
 _SAMPLES, _WRITTEN = TypeAdapter(_Samples), TypeAdapter(_Written)
 
 
-class ServerRequests(Requests):
-    """Requests to a collection of a server."""
+class Requests:
+    """The frequent requests to one collection."""
 
     def __init__(self, client: ServerClient, collection: str) -> None:
         self._client = client
         self._path = f"/collections/{quote(collection, safe='')}/points"
 
-    @override
     def search(self, batch: Sequence[Search]) -> list[Scores]:
+        """Return the scores by point id of each search, in one request."""
         lists = self._read(_LISTS, "/query/batch", {"searches": batch})["result"]
         return [{point["id"]: point["score"] for point in found["points"]} for found in lists]
 
-    @override
     def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
+        """Return the payloads of those points that exist, by id."""
         records = self._read(_RECORDS, "", {"ids": ids, "with_payload": keys})["result"]
         return {record["id"]: record.get("payload") or {} for record in records}
 
-    @override
     def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
+        """Return at most `limit` payloads in the order of their ids, from the id `offset` on."""
         asked = {"filter": filter_of(where), "limit": limit, "offset": offset, "with_payload": keys}
         page = self._read(_PAGE, "/scroll", asked)["result"]
         return [record.get("payload") or {} for record in page["points"]], page.get("next_page_offset")
 
-    @override
     def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
+        """Return a matching point of each filter with these keys and its vectors, in one request."""
         sought = [{"filter": filter_of(each), "limit": 1, "with_payload": keys, "with_vector": True} for each in where]
         return _points(self._read(_SAMPLES, "/query/batch", {"searches": sought}))
 
-    @override
     def upsert(self, points: Sequence[Point]) -> str:
+        """Write these points whole, in one request; return the status of the write."""
         sent = [{"id": point.id, "vector": struct_vectors(point), "payload": point.payload} for point in points]
         path = f"{self._path}?wait=true&ordering={IN_ORDER.value}"
         response = self._client.request("PUT", path, to_json({"points": sent}))
@@ -200,39 +176,3 @@ def _vector(stored: list[float] | _Sparse) -> Vector:
     if isinstance(stored, list):
         return np.asarray(stored, dtype=np.float32)
     return SparseVector(tuple(stored["indices"]), tuple(stored["values"]))
-
-
-class LocalRequests(Requests):
-    """Calls of a client in local mode, which makes no requests."""
-
-    def __init__(self, client: QdrantClient, collection: str) -> None:
-        self._client, self._collection = client, collection
-
-    @override
-    def search(self, batch: Sequence[Search]) -> list[Scores]:
-        requests = [models.QueryRequest.model_validate(each) for each in batch]
-        found: Any = self._client.query_batch_points(self._collection, requests)
-        return [{str(point.id): point.score for point in each.points} for each in found]
-
-    @override
-    def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
-        found = self._client.retrieve(self._collection, list(ids), with_payload=keys)
-        return {str(point.id): point.payload or {} for point in found}
-
-    @override
-    def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
-        asked = filter_of(where)
-        records, following = self._client.scroll(self._collection, asked, limit, offset=offset, with_payload=keys)
-        return [record.payload or {} for record in records], None if following is None else str(following)
-
-    @override
-    def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
-        requests = [
-            models.QueryRequest(filter=filter_of(each), limit=1, with_payload=keys, with_vector=True) for each in where
-        ]
-        found = self._client.query_batch_points(self._collection, requests)
-        return _points(_SAMPLES.validate_python({"result": [each.model_dump() for each in found]}))
-
-    @override
-    def upsert(self, points: Sequence[Point]) -> str:
-        return self._client.upsert(self._collection, list(map(struct, points)), wait=True).status.value

@@ -84,7 +84,7 @@ def test_a_restart_with_unchanged_servers_embeds_nothing(settings: Settings) -> 
 
             assert found(second) == {"files:read_file", "files:write_file"}
             assert isinstance(second.deps.embedder, FastEmbedder)
-            assert not second.deps.embedder.is_loaded
+            assert second.deps.embedder._loaded is None  # pyright: ignore[reportPrivateUsage]
     assert server.methods.count("tools/list") == 2
 
 

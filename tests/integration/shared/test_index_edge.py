@@ -14,7 +14,7 @@ import pytest
 
 from shared.catalog import Endpoint, Scope, ServerRecord, TokenSum
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, collection_name
+from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, IndexVersion
 from shared.index.edge.shard import FLUSH_EVERY
 from shared.index.tool_index import QdrantIndex
 from shared.settings import load_settings
@@ -174,4 +174,4 @@ def test_without_a_server_the_index_lies_in_the_data_directory(tmp_path: Path, m
     with closing(open_index(load_settings(data_dir=tmp_path), "a/model", DIMENSION)):
         created = {path.name for path in (tmp_path / "index").iterdir()}
 
-    assert created == {collection_name("a/model", DIMENSION), SERVERS_COLLECTION, TOOLSETS_COLLECTION}
+    assert created == {IndexVersion("a/model", DIMENSION).name, SERVERS_COLLECTION, TOOLSETS_COLLECTION}

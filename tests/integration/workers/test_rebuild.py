@@ -26,6 +26,7 @@ from shared.settings import load_settings
 from tests.support.builders import RETRY_POLICY, definition, down, listing, up
 from tests.support.fakes import SaltedEmbedder
 from tests.support.index_versions import (
+    ENGINES,
     NEW,
     OLD,
     Catalogue,
@@ -38,6 +39,7 @@ from tests.support.index_versions import (
     reconcile_all,
     tools_found,
 )
+from tests.support.own_collections import VanishingCollections
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
@@ -61,10 +63,12 @@ wipes: dict[str, Callable[[Catalogue], None]] = {
 wiped = pytest.mark.parametrize("wipe", wipes.values(), ids=list(wipes))
 
 
-@pytest.fixture
+@pytest.fixture(params=ENGINES)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]:
     """A catalogue of two servers that run and one that is down, on a server whose collections can vanish."""
-    with catalogue("local", tmp_path) as shop:
+    with catalogue(str(request.param), tmp_path) as shop:
+        if request.param == "edge":
+            shop.engine = VanishingCollections(shop.engine)
         fill(shop)
         yield shop
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shared.catalog import Encoding, Scope, ToolDefinition
-from shared.index.contract import collection_name
+from shared.index.contract import IndexVersion
 from shared.index.payload import matches_nothing, scope_conditions, tool_from, tool_payload
 from shared.index.points import AnyOf, Is, NoneOf
 from tests.support.fakes import make_tool
@@ -70,7 +70,7 @@ def test_the_servers_of_repeated_searches_are_sorted_once() -> None:
 
 
 def test_another_model_or_dimension_is_another_collection() -> None:
-    names = {collection_name("a/b", 384), collection_name("a/c", 384), collection_name("a/b", 768)}
+    names = {IndexVersion(model, size).name for model, size in (("a/b", 384), ("a/c", 384), ("a/b", 768))}
 
     assert len(names) == 3
     assert all(name.replace("-", "").replace("_", "").isalnum() for name in names)
