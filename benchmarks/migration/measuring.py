@@ -41,7 +41,7 @@ def measure(engine: Engine, tools: int, repetitions: int) -> Size:
         stored = engine.collection(tools_spec(index_version(OLD)))
         page_s = _timed(lambda: active.share(0, limit=PAGE), repetitions)
         facet_s = _timed(active.servers_with_tools, repetitions)
-        scan_s = _timed(lambda: {row["server_id"] for row in walk(stored, (), ("server_id",))}, repetitions)
+        scan_s = _timed(lambda: {row["server_id"] for row in walk(stored, {}, ("server_id",))}, repetitions)
         began = time.perf_counter()
         while active_version(worker).version != index_version(NEW):
             migrate(worker, lambda _: None)

@@ -17,7 +17,7 @@ from query.search.ranking import DEPTH, rank
 from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope
 from shared.index.contract import ToolIndex
-from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_conditions
+from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_filter
 from shared.index.points import NamedVector, PointCollection
 from shared.text.embedding import Embedder
 from shared.text.vectors import query_vectors
@@ -52,7 +52,7 @@ def measure_parts(asked: Asked, originals: Scope) -> Parts:
     `originals` has the servers of the corpus without those that repeat them.
     """
     queries = asked.queries
-    everything = scope_conditions(Scope())
+    everything = scope_filter(Scope())
 
     def one_list(name: str) -> Milliseconds:
         questions = [_question(query, name) for query in queries]

@@ -20,7 +20,7 @@ from shared.index.payload import (
     toolset_from,
     toolset_payload,
 )
-from shared.index.points import GreaterThan, Point, PointCollection, PointFilter, behind, walk
+from shared.index.points import Filter, Point, PointCollection, behind, greater_than, must, walk
 
 if TYPE_CHECKING:
     from shared.catalog import DefinitionChange, ServerRecord
@@ -48,17 +48,17 @@ class DocumentIndex(ToolIndex):
 
     @override
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
-        return list(filter(None, map(server_from, walk(self._servers, (GreaterThan("revision", newer_than),)))))
+        return list(filter(None, map(server_from, walk(self._servers, must(greater_than("revision", newer_than))))))
 
     @override
     def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
         begin = behind(_server_point_id(after)) if after else str(uuid.UUID(int=number * _SHARE_SIZE))
-        page, _ = self._servers.scroll((GreaterThan("revision", 0),), limit, begin, ("server_id",))
+        page, _ = self._servers.scroll(must(greater_than("revision", 0)), limit, begin, ("server_id",))
         return [row["server_id"] for row in page if _share_of(row["server_id"]) == number]
 
     @override
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-        rows = walk(self._servers, (GreaterThan("revision", newer_than),), ("server_id", "revision"))
+        rows = walk(self._servers, must(greater_than("revision", newer_than)), ("server_id", "revision"))
         return {row["server_id"]: row["revision"] for row in rows}
 
     @override
@@ -95,7 +95,7 @@ class DocumentIndex(ToolIndex):
 
     @override
     def toolsets(self) -> list[Toolset]:
-        readable = filter(None, map(toolset_from, walk(self._toolsets, ())))
+        readable = filter(None, map(toolset_from, walk(self._toolsets, {})))
         return sorted(readable, key=lambda toolset: toolset.name)
 
     @override
@@ -112,8 +112,8 @@ def _server_point_id(server_id: str) -> str:
     return str(uuid.uuid5(NAMESPACE, server_id))
 
 
-def _changed_after(time_s: float) -> PointFilter:
-    return (GreaterThan("changed_at", int(time_s) - 1),)  # the stored times are whole seconds
+def _changed_after(time_s: float) -> Filter:
+    return must(greater_than("changed_at", int(time_s) - 1))  # the stored times are whole seconds
 
 
 def _changes_point_id(server_id: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from shared.catalog import FORMS, IndexedTool, Scope, ServerRecord, ToolDefinition, point_id
 from shared.catalog.drift import StoredChanges
 from shared.index.contract import ToolState
-from shared.index.points import AnyOf, Condition, HasIdOrAny, Indexes, Is, NoneOf, Payload, VectorSchema
+from shared.index.points import Condition, Filter, Indexes, Payload, VectorSchema, any_of, equal_to
 from shared.observability.unreadable import count_unreadable
 from shared.toolset import StoredToolset
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shared.catalog import DefinitionChange, Encoding, Form
-    from shared.toolset import Selection, Toolset
+    from shared.toolset import Toolset
 
 COUNT_KEYS: Mapping[Form, Mapping[Encoding, str]] = {
     "wire": {"cl100k_base": "token_count", "o200k_base": "token_count_o200k", "heuristic": "token_estimate"},
@@ -169,24 +169,37 @@ def matches_nothing(scope: Scope) -> bool:
     return scope.groups == frozenset() or scope.servers == frozenset() or is_none_selected
 
 
-def scope_conditions(scope: Scope) -> list[Condition]:
-    """Return the conditions for a tool in the scope."""
-    conditions: list[Condition] = [Is("status", scope.status)] if scope.status else []
-    if scope.groups is not None:
-        conditions.append(_any_of("groups", scope.groups))
-    if scope.servers is not None:
-        conditions.append(AnyOf("server_id", _server_ids(scope.servers)))
-    if scope.read_only:
-        conditions.append(Is("read_only", "yes"))
-    if scope.exclude:
-        conditions.append(NoneOf("names", _storable(scope.exclude)))
-    if scope.hidden:
-        conditions.append(NoneOf("server_id", _server_ids(scope.hidden)))
-    if scope.seen:
-        conditions.append(NoneOf("digest", tuple(sorted(scope.seen))))
-    if scope.within is not None:
-        conditions.append(_among(scope.within))
-    return conditions
+def scope_filter(scope: Scope) -> Filter:
+    """Return the filter for the tools in the scope."""
+    within = scope.within
+    return _without_empty(
+        must=(
+            equal_to("status", scope.status) if scope.status else None,
+            any_of("groups", _storable(scope.groups)) if scope.groups is not None else None,
+            any_of("server_id", _server_ids(scope.servers)) if scope.servers is not None else None,
+            equal_to("read_only", "yes") if scope.read_only else None,
+        ),
+        must_not=(
+            any_of("names", _storable(scope.exclude)) if scope.exclude else None,
+            any_of("server_id", _server_ids(scope.hidden)) if scope.hidden else None,
+            any_of("digest", sorted(scope.seen)) if scope.seen else None,
+        ),
+        should=(
+            # by id, since another server's tool may have a qualified name as its name
+            {"has_id": _point_ids(within.tools)} if within is not None else None,
+            any_of("server_id", sorted(within.servers)) if within is not None else None,
+        ),
+    )
+
+
+def _without_empty(**conditions: Sequence[Condition | None]) -> Filter:
+    present = {name: [each for each in found if each] for name, found in conditions.items()}
+    return {name: found for name, found in present.items() if found}
+
+
+def restricted(where: Filter, condition: Condition) -> Filter:
+    """Return the filter for points that meet this condition too."""
+    return {**where, "must": [*where.get("must", ()), condition]}
 
 
 # Replicas restrict each search to the same servers, until a server changes; 2,400 of them take 1.8 ms.
@@ -195,19 +208,13 @@ def _server_ids(servers: frozenset[str]) -> tuple[str, ...]:
     return _storable(servers)
 
 
-def named(*names: str) -> AnyOf:
+def named(*names: str) -> Condition:
     """Return the condition for a tool with one of these names or qualified names."""
-    return _any_of("names", names)
+    return any_of("names", _storable(names))
 
 
-def _among(selection: Selection) -> HasIdOrAny:
-    # by id, since another server's tool may have a qualified name as its name
-    ids = sorted(point_id(server_id, name) for server_id, _, name in (tool.partition(":") for tool in selection.tools))
-    return HasIdOrAny(ids, "server_id", sorted(selection.servers))
-
-
-def _any_of(key: str, values: Iterable[str]) -> AnyOf:
-    return AnyOf(key, _storable(values))
+def _point_ids(tools: Iterable[str]) -> list[str]:
+    return sorted(point_id(server_id, name) for server_id, _, name in (tool.partition(":") for tool in tools))
 
 
 def _storable(values: Iterable[str]) -> tuple[str, ...]:

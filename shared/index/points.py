@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from uuid import UUID
@@ -24,57 +24,34 @@ An `integer` has a range index; a `count` is only equal to others, in facets.
 PAGE_SIZE = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """The keyword under `key`, or one of its keywords, is among `values`."""
-
-    key: str
-    values: tuple[str, ...]
+Condition = Mapping[str, Any]
+Filter = Mapping[str, Any]
+"""A filter as Qdrant's REST API has it: conditions under `must`, `must_not` and `should`; empty: every point."""
 
 
-@dataclass(frozen=True, slots=True)
-class Is:
-    """The keyword under `key` is `value`; every point of the collection has one keyword of a few under `key`."""
-
-    key: str
-    value: str
+def must(*conditions: Condition) -> Filter:
+    """Return the filter for points that meet all of these conditions."""
+    return {"must": conditions}
 
 
-@dataclass(frozen=True, slots=True)
-class IsEmpty:
-    """The payload has no `key`."""
-
-    key: str
+def any_of(key: str, values: Iterable[str]) -> Condition:
+    """Return the condition that the keyword under `key`, or one of its keywords, is among `values`."""
+    return {"key": key, "match": {"any": tuple(values)}}
 
 
-@dataclass(frozen=True, slots=True)
-class GreaterThan:
-    """The integer under `key` is greater than `bound`."""
-
-    key: str
-    bound: int
+def equal_to(key: str, value: str) -> Condition:
+    """Return the condition that the keyword under `key` is `value`; every point has one of a few keywords there."""
+    return {"key": key, "match": {"value": value}}
 
 
-@dataclass(frozen=True, slots=True)
-class NoneOf:
-    """Neither the keyword under `key` nor any of its keywords is among `values`."""
-
-    key: str
-    values: tuple[str, ...]
+def greater_than(key: str, bound: int) -> Condition:
+    """Return the condition that the integer under `key` is greater than `bound`."""
+    return {"key": key, "range": {"gt": bound}}
 
 
-@dataclass(frozen=True, slots=True)
-class HasIdOrAny:
-    """The point is one of `ids`, or the keyword under `key` is among `values`; at most one in a filter."""
-
-    ids: Sequence[str]
-    key: str
-    values: Sequence[str]
-
-
-Condition = AnyOf | Is | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
-PointFilter = Sequence[Condition]
-"""All conditions hold; empty: every point."""
+def is_empty(key: str) -> Condition:
+    """Return the condition that the payload has no `key`."""
+    return {"is_empty": {"key": key}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +98,7 @@ class PointCollection(Protocol):
         """Delete these points; missing points are no error."""
         ...
 
-    def set_payload(self, payload: Payload, where: PointFilter) -> None:
+    def set_payload(self, payload: Payload, where: Filter) -> None:
         """Set these keys on all matching points; other keys stay unchanged."""
         ...
 
@@ -137,7 +114,7 @@ class PointCollection(Protocol):
         ...
 
     def query(
-        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+        self, vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None = None
     ) -> list[Scores]:
         """Return the closest matching points for each vector, in one round trip.
 
@@ -145,16 +122,16 @@ class PointCollection(Protocol):
         """
         ...
 
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
+    def facet(self, key: str, where: Filter, limit: int) -> dict[int | str, int]:
         """Return the exact number of matching points by value of an indexed key, for at most `limit` values."""
         ...
 
-    def count(self, where: PointFilter) -> int:
+    def count(self, where: Filter) -> int:
         """Return the exact number of matching points."""
         ...
 
     def scroll(
-        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: Filter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         """Return a page of matching points in the order of their ids, and the offset of the next page.
 
@@ -173,7 +150,7 @@ def behind(point: str | None) -> str | None:
     return None if point is None else str(UUID(int=UUID(point).int + 1))
 
 
-def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | None = None) -> Iterator[Payload]:
+def walk(collection: PointCollection, where: Filter, keys: Sequence[str] | None = None) -> Iterator[Payload]:
     """Yield the payloads of all matching points, read in pages."""
     offset: str | None = None
     while True:

@@ -33,20 +33,22 @@ from shared.index.payload import (
     counts_from,
     matches_nothing,
     named,
-    scope_conditions,
+    restricted,
+    scope_filter,
     state_from,
     tool_from,
     tool_payload,
 )
 from shared.index.points import (
-    AnyOf,
-    IsEmpty,
+    Filter,
     NamedVector,
     Point,
     PointCollection,
-    PointFilter,
     Scores,
+    any_of,
     behind,
+    is_empty,
+    must,
     walk,
 )
 
@@ -101,22 +103,22 @@ class QdrantIndex(DocumentIndex):
 
     @override
     def tool_states(self, server_id: str) -> dict[str, ToolState]:
-        rows = walk(self._tools, (AnyOf("server_id", (server_id,)),), STATE_KEYS)
+        rows = walk(self._tools, must(any_of("server_id", (server_id,))), STATE_KEYS)
         return {row["tool_name"]: state_from(row) for row in rows}
 
     @override
     def servers_with_tools(self) -> set[str]:
-        return set(self._tools_by_value((), "server_id"))
+        return set(self._tools_by_value({}, "server_id"))
 
     @override
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         payload = {"status": status, "groups": sorted(groups)}
-        self._tools.set_payload(payload, (AnyOf("server_id", (server_id,)),))
+        self._tools.set_payload(payload, must(any_of("server_id", (server_id,))))
 
     @override
     def clear_digests(self, digests: Collection[str]) -> None:
         if digests:
-            self._tools.set_payload({"digest": ""}, (AnyOf("digest", tuple(sorted(digests))),))
+            self._tools.set_payload({"digest": ""}, must(any_of("digest", sorted(digests))))
 
     @override
     def search(
@@ -126,7 +128,7 @@ class QdrantIndex(DocumentIndex):
         vectors = [question for vectors in by_query for question in vectors]
         if depth < 1 or not vectors or matches_nothing(scope):
             return [_candidates(depth, {}) for _ in queries]
-        answers = iter(self._tools.query(vectors, scope_conditions(scope), depth, scope_conditions(corpus or scope)))
+        answers = iter(self._tools.query(vectors, scope_filter(scope), depth, scope_filter(corpus or scope)))
         lists_by_query = [{question.name: next(answers) for question in vectors} for vectors in by_query]
         return [_candidates(depth, lists) for lists in lists_by_query]
 
@@ -134,14 +136,14 @@ class QdrantIndex(DocumentIndex):
     def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
         if limit < 1 or matches_nothing(scope):
             return []
-        page, _ = self._tools.scroll([*scope_conditions(scope), named(name)], limit)
+        page, _ = self._tools.scroll(restricted(scope_filter(scope), named(name)), limit)
         return [tool_from(payload) for payload in page]
 
     @override
     def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
         if limit < 1 or not names or matches_nothing(scope):
             return []
-        where = [*scope_conditions(scope), named(*names)]
+        where = restricted(scope_filter(scope), named(*names))
         rows = walk(self._tools, where, ("server_id", "tool_name", "digest"))
         tools = (ToolName(row["server_id"], row["tool_name"], row["digest"]) for row in rows)
         return list(islice((tool for tool in tools if tool.name in names), limit))
@@ -155,18 +157,18 @@ class QdrantIndex(DocumentIndex):
         """Return the exact sum from a facet, since Qdrant has no sum but counts each value exactly."""
         if matches_nothing(scope):
             return TokenSum(0, 0, 0)
-        where, key = scope_conditions(scope), COUNT_KEYS[form][encoding]
+        where, key = scope_filter(scope), COUNT_KEYS[form][encoding]
         tools_by_count = self._tools_by_value(where, key)
         return TokenSum(
             tokens=sum(count * tools for count, tools in tools_by_count.items()),
             counted=sum(tools_by_count.values()),
-            uncounted=self._tools.count([*where, IsEmpty(key)]),
+            uncounted=self._tools.count(restricted(where, is_empty(key))),
         )
 
     @override
     def distinct_tokens(self, scope: Scope, encoding: Encoding) -> int:
         key = COUNT_KEYS["wire"][encoding]
-        rows = () if matches_nothing(scope) else walk(self._tools, scope_conditions(scope), ("digest", "names", key))
+        rows = () if matches_nothing(scope) else walk(self._tools, scope_filter(scope), ("digest", "names", key))
         # a cleared digest identifies no definition
         counts: dict[str, int] = {row["digest"] or row["names"][1]: row.get(key, 0) for row in rows}
         return sum(counts.values())
@@ -175,7 +177,7 @@ class QdrantIndex(DocumentIndex):
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
         if limit < 1 or matches_nothing(scope):
             return []
-        where = [*scope_conditions(scope), IsEmpty(COUNT_KEYS["wire"][encoding])]
+        where = restricted(scope_filter(scope), is_empty(COUNT_KEYS["wire"][encoding]))
         rows = walk(self._tools, where, ("server_id", "tool_name"))
         return [f"{row['server_id']}:{row['tool_name']}" for row in islice(rows, limit)]
 
@@ -183,7 +185,7 @@ class QdrantIndex(DocumentIndex):
     def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
         if matches_nothing(scope):
             return ToolPage(())
-        page, following = self._tools.scroll(scope_conditions(scope), limit, behind(after))
+        page, following = self._tools.scroll(scope_filter(scope), limit, behind(after))
         tools = [tool_from(payload) for payload in page]
         is_last = following is None or not tools
         return ToolPage(tools, None if is_last else point_id(tools[-1].server_id, tools[-1].definition.name))
@@ -193,7 +195,7 @@ class QdrantIndex(DocumentIndex):
         with closing(self._tools):
             super().close()
 
-    def _tools_by_value(self, where: PointFilter, key: str) -> Mapping[Any, int]:
+    def _tools_by_value(self, where: Filter, key: str) -> Mapping[Any, int]:
         found = self._tools.facet(key, where, self._facet_limit)
         if len(found) < self._facet_limit:
             return found

@@ -190,7 +190,7 @@ class IndexStore:
         )
 
     def _size(self, version: IndexVersion) -> int:
-        return self._tools(version).count(()) if self._engine.exists(version.name) else 0
+        return self._tools(version).count({}) if self._engine.exists(version.name) else 0
 
     def _put(self, point: str, payload: Payload) -> None:
         self._servers.upsert([Point(point, payload)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from uuid import UUID
 
 import numpy as np
@@ -13,7 +13,6 @@ from qdrant_edge import (
     CountRequest,
     FacetRequest,
     FieldCondition,
-    Filter,
     HasIdCondition,
     IdfParams,
     IsEmptyCondition,
@@ -29,6 +28,7 @@ from qdrant_edge import (
     SearchParams,
     UpdateOperation,
 )
+from qdrant_edge import Filter as EdgeFilter
 from qdrant_edge import Point as EdgePoint
 from qdrant_edge import SparseVector as EdgeSparseVector
 from typing_extensions import override
@@ -37,24 +37,24 @@ from shared.catalog import SparseVector
 from shared.index.edge.shard import Shard
 from shared.index.engine import CollectionSpec
 from shared.index.points import (
-    AnyOf,
-    GreaterThan,
-    HasIdOrAny,
+    Condition,
+    Filter,
     Indexes,
     IndexKind,
-    Is,
-    IsEmpty,
     NamedVector,
-    NoneOf,
     Payload,
     Point,
     PointCollection,
-    PointFilter,
     Scores,
     Vector,
+    any_of,
+    must,
 )
 
-# More than any key of the condition `Is` has.
+if TYPE_CHECKING:
+    from qdrant_edge import ConditionType
+
+# More than any key of the condition `equal_to` has.
 MAX_VALUES = 100
 
 _SCHEMA: Mapping[IndexKind, PayloadSchemaType] = {
@@ -78,7 +78,7 @@ class EdgeCollection(PointCollection):
         self._shard = Shard(path, spec.vectors)
         self._content = object()  # another one after each write
         self._values: dict[str, tuple[object, frozenset[str]]] = {}
-        self._found_nothing: tuple[object, PointFilter] = (None, ())
+        self._found_nothing: tuple[object, Filter] = (None, {})
         self._create_indexes(spec.indexes)
         with self._shard.opened() as shard:
             shard.optimize()  # frees the space of deleted points before the first search
@@ -92,7 +92,7 @@ class EdgeCollection(PointCollection):
         self._update(UpdateOperation.delete_points(list(ids)), len(ids))
 
     @override
-    def set_payload(self, payload: Payload, where: PointFilter) -> None:
+    def set_payload(self, payload: Payload, where: Filter) -> None:
         self._update(UpdateOperation.set_payload_by_filter(_filter(where), payload), 1)
 
     @override
@@ -105,7 +105,7 @@ class EdgeCollection(PointCollection):
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
         requests = [
-            QueryRequest(1, filter=_filter((AnyOf(key, (value,)),)), with_payload=list(keys), with_vector=True)
+            QueryRequest(1, filter=_filter(must(any_of(key, (value,)))), with_payload=list(keys), with_vector=True)
             for value in values
         ]
         with self._shard.opened() as shard:
@@ -114,7 +114,7 @@ class EdgeCollection(PointCollection):
 
     @override
     def query(
-        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+        self, vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None = None
     ) -> list[Scores]:
         only = _filter(self._cheaper(where))
         requests = [
@@ -126,19 +126,19 @@ class EdgeCollection(PointCollection):
         return [{_id_of(point.id.int): point.score for point in found} for found in lists]
 
     @override
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
+    def facet(self, key: str, where: Filter, limit: int) -> dict[int | str, int]:
         with self._shard.opened() as shard:
             response = shard.facet(FacetRequest(key, limit, exact=True, filter=_filter(where)))
         return {hit.value: hit.count for hit in response.hits}
 
     @override
-    def count(self, where: PointFilter) -> int:
+    def count(self, where: Filter) -> int:
         with self._shard.opened() as shard:
             return shard.count(CountRequest(exact=True, filter=_filter(where)))
 
     @override
     def scroll(
-        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: Filter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         content = self._content  # before the read, which may miss a write that comes now
         if self._found_nothing == (content, where):
@@ -161,24 +161,27 @@ class EdgeCollection(PointCollection):
         finally:  # a write that fails may have written some points
             self._content = object()
 
-    def _cheaper(self, where: PointFilter) -> PointFilter:
-        """Return equal conditions without wanted values: most points have them, and a check of each takes longest.
+    def _cheaper(self, where: Filter) -> Filter:
+        """Return an equal filter without wanted values: most points have them, and a check of each takes longest.
 
         Not for the corpus of IDF: without conditions, the engine counts deleted points too.
         """
-        cheaper = [self._unwanted(condition) if isinstance(condition, Is) else condition for condition in where]
-        return [condition for condition in cheaper if condition]
-
-    def _unwanted(self, condition: Is) -> NoneOf | None:
-        unwanted = self._stored_values(condition.key) - {condition.value}
-        return NoneOf(condition.key, tuple(sorted(unwanted))) if unwanted else None
+        kept, unwanted = list[Condition](), list[Condition]()
+        for condition in where.get("must", ()):
+            match condition:
+                case {"key": key, "match": {"value": value}}:
+                    others = self._stored_values(key) - {value}
+                    unwanted += [any_of(key, sorted(others))] if others else []
+                case _:
+                    kept.append(condition)
+        return {**where, "must": kept, "must_not": [*where.get("must_not", ()), *unwanted]}
 
     def _stored_values(self, key: str) -> frozenset[str]:
         """Return all values under `key`, read again after each write."""
         content, values = self._values.get(key, (None, frozenset[str]()))
         if content is not self._content:
             content = self._content  # before the read, which may miss a write that comes now
-            values = frozenset(map(str, self.facet(key, (), MAX_VALUES)))
+            values = frozenset(map(str, self.facet(key, {}, MAX_VALUES)))
             self._values[key] = content, values
         return values
 
@@ -206,7 +209,7 @@ def _query(question: NamedVector) -> Query:
     return Query.Nearest(_edge_vector(question.vector), using=question.name)
 
 
-def _params(question: NamedVector, corpus: PointFilter) -> SearchParams | None:
+def _params(question: NamedVector, corpus: Filter | None) -> SearchParams | None:
     # a search of dense vectors rejects a corpus
     if not corpus or not isinstance(question.vector, SparseVector):
         return None
@@ -235,28 +238,28 @@ def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:
     return dense
 
 
-def _filter(where: PointFilter) -> Filter:
-    return Filter(
-        must=[_condition(condition) for condition in where if not isinstance(condition, NoneOf | HasIdOrAny)],
-        must_not=[_condition(condition) for condition in where if isinstance(condition, NoneOf)],
-        should=[alternative for among in where if isinstance(among, HasIdOrAny) for alternative in _alternatives(among)]
-        or None,
-    )
+def _filter(where: Filter) -> EdgeFilter:
+    must, should, must_not = ([*map(_condition, where.get(name, ()))] for name in ("must", "should", "must_not"))
+    return EdgeFilter(must, should or None, must_not)
 
 
-def _alternatives(among: HasIdOrAny) -> list[FieldCondition | HasIdCondition]:
-    return [HasIdCondition(set(among.ids)), FieldCondition(among.key, match=MatchAny(list(among.values)))]
+def _condition(condition: Condition) -> ConditionType:
+    match condition:
+        case {"key": key, "match": {"any": values}}:
+            return _match_any(key, values)
+        case {"key": key, "match": {"value": value}}:
+            return FieldCondition(key, match=MatchValue(value))
+        case {"key": key, "range": {"gt": bound}}:
+            return FieldCondition(key, range=RangeFloat(gt=float(bound)))
+        case {"is_empty": {"key": key}}:
+            return IsEmptyCondition(key)
+        case {"has_id": ids}:
+            return HasIdCondition(set(ids))
+        case _:
+            raise ValueError(f"a condition that no filter here has: {condition}")
 
 
 # Searches share the conditions of a scope; converting one of 2,400 servers takes longer than all else of a filter.
 @lru_cache(maxsize=16)
-def _condition(condition: AnyOf | Is | NoneOf | IsEmpty | GreaterThan) -> FieldCondition | IsEmptyCondition:
-    match condition:
-        case Is(key, value):
-            return FieldCondition(key, match=MatchValue(value))
-        case AnyOf(key, values) | NoneOf(key, values):
-            return FieldCondition(key, match=MatchAny(list(values)))
-        case GreaterThan(key, bound):
-            return FieldCondition(key, range=RangeFloat(gt=float(bound)))
-        case _:
-            return IsEmptyCondition(condition.key)
+def _match_any(key: str, values: tuple[str, ...]) -> FieldCondition:
+    return FieldCondition(key, match=MatchAny(list(values)))

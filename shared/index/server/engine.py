@@ -16,20 +16,21 @@ from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import CollectionSpec, Engine
 from shared.index.points import (
-    AnyOf,
+    Filter,
     Indexes,
     IndexKind,
     NamedVector,
     Payload,
     Point,
     PointCollection,
-    PointFilter,
     Scores,
     VectorSchema,
+    any_of,
+    must,
 )
 from shared.index.server.client import ServerClient
 from shared.index.server.creation import parameters, with_replicas
-from shared.index.server.points import batches, filter_of
+from shared.index.server.points import batches
 from shared.index.server.requests import IN_ORDER, Requests, searches
 
 _KEYWORD, _INTEGER = models.KeywordIndexType.KEYWORD, models.IntegerIndexType.INTEGER
@@ -134,9 +135,9 @@ class _ServerCollection(PointCollection):
                 _assert_done(self._client.delete(self._name, selected, wait=True, ordering=IN_ORDER).status)
 
     @override
-    def set_payload(self, payload: Payload, where: PointFilter) -> None:
+    def set_payload(self, payload: Payload, where: Filter) -> None:
         with _asking(self._name):
-            selected = filter_of(where)
+            selected = models.Filter.model_validate(where)
             written = self._client.set_payload(self._name, payload, selected, wait=True, ordering=IN_ORDER)
             _assert_done(written.status)
 
@@ -148,31 +149,30 @@ class _ServerCollection(PointCollection):
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
         with _asking(self._name):
-            samples = self._requests.sample([(AnyOf(key, (value,)),) for value in values], list(keys))
+            samples = self._requests.sample([must(any_of(key, (value,))) for value in values], list(keys))
         return {value: point for value, point in zip(values, samples, strict=True) if point}
 
     @override
     def query(
-        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+        self, vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None = None
     ) -> list[Scores]:
         batch = searches(vectors, where, limit, corpus)
         with _asking(self._name):
             return self._requests.search(batch)
 
     @override
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
+    def facet(self, key: str, where: Filter, limit: int) -> dict[int | str, int]:
         with _asking(self._name):
-            response = self._client.facet(self._name, key, filter_of(where), limit, exact=True)
-        return {hit.value: hit.count for hit in response.hits}
+            return self._requests.facet(key, where, limit)
 
     @override
-    def count(self, where: PointFilter) -> int:
+    def count(self, where: Filter) -> int:
         with _asking(self._name):
-            return self._client.count(self._name, filter_of(where), exact=True).count
+            return self._requests.count(where)
 
     @override
     def scroll(
-        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: Filter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         with _asking(self._name):
             return self._requests.scroll(where, limit, offset, True if keys is None else list(keys))

@@ -14,9 +14,9 @@ from qdrant_client.http.exceptions import ResponseHandlingException
 from typing_extensions import TypedDict
 
 from shared.catalog import SparseVector
-from shared.index.points import NamedVector, Payload, Point, PointFilter, Scores, Vector
+from shared.index.points import Filter, NamedVector, Payload, Point, Scores, Vector
 from shared.index.server.client import ServerClient
-from shared.index.server.points import filter_of, struct_vector, struct_vectors
+from shared.index.server.points import sent_vector, sent_vectors
 
 T = TypeVar("T")
 
@@ -31,28 +31,18 @@ Page = tuple[list[Payload], str | None]
 IN_ORDER = models.WriteOrdering.MEDIUM
 
 
-class Search(TypedDict):
-    """One search of a batch, as Qdrant reads it."""
-
-    query: models.SparseVector | list[float]
-    using: str
-    filter: models.Filter
-    limit: int
-    params: models.SearchParams
-
-
-def searches(vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter) -> Sequence[Search]:
-    """Return a search for each vector; IDF is computed over the points of `corpus`."""
-    only, params = filter_of(where), models.SearchParams(idf=models.IdfCorpusParams(corpus=filter_of(corpus)))
+def searches(vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None) -> list[object]:
+    """Return a search for each vector, as Qdrant reads it; IDF is computed over the points of `corpus`."""
+    params = {"idf": {"corpus": corpus}}
     return [
-        Search(
-            query=struct_vector(query.vector),
-            using=query.name,
-            filter=only,
-            limit=limit,
+        {
+            "query": sent_vector(query.vector),
+            "using": query.name,
+            "filter": where,
+            "limit": limit,
             # a search of dense vectors rejects a corpus
-            params=params if corpus and isinstance(query.vector, SparseVector) else models.SearchParams(),
-        )
+            "params": params if corpus and isinstance(query.vector, SparseVector) else {},
+        }
         for query in vectors
     ]
 
@@ -105,6 +95,27 @@ class _Samples(TypedDict):
     result: list[_Sample]
 
 
+class _Hit(TypedDict):
+    value: int | str
+    count: int
+
+
+class _Facet(TypedDict):
+    hits: list[_Hit]
+
+
+class _Hits(TypedDict):
+    result: _Facet
+
+
+class _Counted(TypedDict):
+    count: int
+
+
+class _Count(TypedDict):
+    result: _Counted
+
+
 class _Write(TypedDict):
     status: str
 
@@ -115,6 +126,7 @@ class _Written(TypedDict):
 
 _LISTS, _RECORDS, _PAGE = TypeAdapter(_Lists), TypeAdapter(_Records), TypeAdapter(_ScrolledPage)
 _SAMPLES, _WRITTEN = TypeAdapter(_Samples), TypeAdapter(_Written)
+_HITS, _COUNT = TypeAdapter(_Hits), TypeAdapter(_Count)
 
 
 class Requests:
@@ -122,33 +134,42 @@ class Requests:
 
     def __init__(self, client: ServerClient, collection: str) -> None:
         self._client = client
-        self._path = f"/collections/{quote(collection, safe='')}/points"
+        self._path = f"/collections/{quote(collection, safe='')}"
 
-    def search(self, batch: Sequence[Search]) -> list[Scores]:
+    def search(self, batch: Sequence[object]) -> list[Scores]:
         """Return the scores by point id of each search, in one request."""
-        lists = self._read(_LISTS, "/query/batch", {"searches": batch})["result"]
+        lists = self._read(_LISTS, "/points/query/batch", {"searches": batch})["result"]
         return [{point["id"]: point["score"] for point in found["points"]} for found in lists]
 
     def retrieve(self, ids: Sequence[str], keys: Keys) -> dict[str, Payload]:
         """Return the payloads of those points that exist, by id."""
-        records = self._read(_RECORDS, "", {"ids": ids, "with_payload": keys})["result"]
+        records = self._read(_RECORDS, "/points", {"ids": ids, "with_payload": keys})["result"]
         return {record["id"]: record.get("payload") or {} for record in records}
 
-    def scroll(self, where: PointFilter, limit: int, offset: str | None, keys: Keys) -> Page:
+    def scroll(self, where: Filter, limit: int, offset: str | None, keys: Keys) -> Page:
         """Return at most `limit` payloads in the order of their ids, from the id `offset` on."""
-        asked = {"filter": filter_of(where), "limit": limit, "offset": offset, "with_payload": keys}
-        page = self._read(_PAGE, "/scroll", asked)["result"]
+        asked = {"filter": where, "limit": limit, "offset": offset, "with_payload": keys}
+        page = self._read(_PAGE, "/points/scroll", asked)["result"]
         return [record.get("payload") or {} for record in page["points"]], page.get("next_page_offset")
 
-    def sample(self, where: Sequence[PointFilter], keys: Keys) -> list[Point | None]:
+    def facet(self, key: str, where: Filter, limit: int) -> dict[int | str, int]:
+        """Return the exact number of matching points by value, for at most `limit` values."""
+        hits = self._read(_HITS, "/facet", {"key": key, "filter": where, "limit": limit, "exact": True})["result"]
+        return {hit["value"]: hit["count"] for hit in hits["hits"]}
+
+    def count(self, where: Filter) -> int:
+        """Return the exact number of matching points."""
+        return self._read(_COUNT, "/points/count", {"filter": where, "exact": True})["result"]["count"]
+
+    def sample(self, where: Sequence[Filter], keys: Keys) -> list[Point | None]:
         """Return a matching point of each filter with these keys and its vectors, in one request."""
-        sought = [{"filter": filter_of(each), "limit": 1, "with_payload": keys, "with_vector": True} for each in where]
-        return _points(self._read(_SAMPLES, "/query/batch", {"searches": sought}))
+        sought = [{"filter": each, "limit": 1, "with_payload": keys, "with_vector": True} for each in where]
+        return _points(self._read(_SAMPLES, "/points/query/batch", {"searches": sought}))
 
     def upsert(self, points: Sequence[Point]) -> str:
         """Write these points whole, in one request; return the status of the write."""
-        sent = [{"id": point.id, "vector": struct_vectors(point), "payload": point.payload} for point in points]
-        path = f"{self._path}?wait=true&ordering={IN_ORDER.value}"
+        sent = [{"id": point.id, "vector": sent_vectors(point), "payload": point.payload} for point in points]
+        path = f"{self._path}/points?wait=true&ordering={IN_ORDER.value}"
         response = self._client.request("PUT", path, to_json({"points": sent}))
         return _parsed(_WRITTEN, response)["result"]["status"]
 

@@ -23,7 +23,7 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.events import ServerAnnouncement, ServerUp
-from shared.index.points import AnyOf
+from shared.index.points import any_of, must
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import HttpTarget
@@ -226,7 +226,7 @@ def add_to_count(embedded: Embedded, qualified_name: str, tokens: int) -> None:
     """Change a count in the payload of a tool, below the index."""
     version = embedded.versions.current()[0].version
     collection = embedded.versions.store._tools(version)  # pyright: ignore[reportPrivateUsage]  # no index writes a count
-    where = (AnyOf("names", (qualified_name,)),)
+    where = must(any_of("names", (qualified_name,)))
     ((stored,), _) = collection.scroll(where, 1)
     collection.set_payload({"token_count": stored["token_count"] + tokens}, where)
 

@@ -43,7 +43,7 @@ def test_a_shard_of_float32_is_searched_and_written_by_this_build(
 
     with closing(EdgeCollection(tmp_path / "tools", SPEC)) as index:
         index.upsert([point(SECOND, 2)])
-        (found,) = index.query([NamedVector("name", unit_vector(2, DIMENSION))], (), 9)
+        (found,) = index.query([NamedVector("name", unit_vector(2, DIMENSION))], {}, 9)
         kept = stored(index, FIRST)
 
     assert list(found) == [SECOND, FIRST]

@@ -72,7 +72,7 @@ def test_a_query_is_closest_to_what_it_is_about(embedder: FastEmbedder) -> None:
 
 
 def test_nothing_to_embed_gives_no_rows_and_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.text.embedding._load", lambda model: pytest.fail(f"{model} is loaded"))
+    monkeypatch.setattr("shared.text.embedding._load", pytest.fail)
 
     assert FastEmbedder().passages([]).shape == (0, BUNDLED_DIMENSION)
 

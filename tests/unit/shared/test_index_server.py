@@ -19,7 +19,7 @@ from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.engine import SERVERS_SPEC, CollectionSpec
 from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
-from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, Vector, VectorSchema
+from shared.index.points import IndexKind, NamedVector, Point, Vector, VectorSchema, any_of, equal_to, must
 from shared.index.server.client import ServerClient
 from shared.index.server.engine import ServerEngine
 from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
@@ -102,7 +102,7 @@ def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_
         writes: list[Callable[[], None]] = [
             lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
             lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
-            lambda: servers.set_payload({"status": "stopped"}, ()),
+            lambda: servers.set_payload({"status": "stopped"}, {}),
         ]
         for write in writes:
             with pytest.raises(IndexUnavailable, match=status):
@@ -139,7 +139,7 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
 
         servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
         servers.delete(["00000000-0000-0000-0000-000000000001"])
-        servers.set_payload({"status": "stopped"}, ())
+        servers.set_payload({"status": "stopped"}, {})
 
     assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "medium"}] * 3
 
@@ -173,13 +173,15 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
     with scripted_qdrant(lambda _method, _path: (200, lists), asked, bodies) as url:
         servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
 
-        found = servers.query([BY_MEANING, BY_WORDS], (Is("status", "running"),), 5, (AnyOf("groups", ("dev",)),))
+        found = servers.query(
+            [BY_MEANING, BY_WORDS], must(equal_to("status", "running")), 5, must(any_of("groups", ("dev",)))
+        )
 
     assert found == [{HIT: 0.9}, {HIT: 3.5}]
     assert len(asked) == 1
     by_meaning, by_words = bodies["/collections/servers/points/query/batch"]["searches"]
     running = {"must": [{"key": "status", "match": {"value": "running"}}]}
-    assert by_meaning["filter"] == by_words["filter"] == running | {"must_not": []}
+    assert by_meaning["filter"] == by_words["filter"] == running
     assert (by_meaning["query"], by_meaning["limit"], "idf" in by_meaning["params"]) == ([0.5, 0.5], 5, False)
     assert by_words["query"] == {"indices": [3], "values": [1.0]}
     assert by_words["params"]["idf"]["corpus"]["must"] == [{"key": "groups", "match": {"any": ["dev"]}}]
@@ -188,14 +190,14 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
 @pytest.mark.parametrize(("status", "lists"), [(200, [{"points": [{"id": HIT}]}]), (200, None), (503, None)])
 def test_a_search_without_readable_scores_is_unavailable(status: int, lists: object) -> None:
     with scripted_qdrant(lambda _method, _path: (status, lists)) as url, pytest.raises(IndexUnavailable):
-        ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], (), 5)
+        ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], {}, 5)
 
 
 def test_a_search_goes_to_the_next_address_while_the_first_one_does_not_answer() -> None:
     with scripted_qdrant(lambda _method, _path: (200, [POINTS])) as url:
         servers = ServerEngine(ServerClient(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
 
-        assert servers.query([BY_MEANING], (), 5) == [{}]
+        assert servers.query([BY_MEANING], {}, 5) == [{}]
 
 
 @pytest.mark.parametrize(("nodes", "requests"), [(1, 1), (2, 2)])
@@ -207,7 +209,7 @@ def test_a_read_goes_to_another_node_while_the_first_one_loads_its_shards(nodes:
     ):
         servers = ServerEngine(ServerClient(",".join((starting, ready)[:nodes]), None)).collection(SERVERS_SPEC)
         with nullcontext() if nodes > 1 else pytest.raises(IndexUnavailable, match="500"):
-            assert servers.scroll((), 5) == ([], None)
+            assert servers.scroll({}, 5) == ([], None)
 
     assert len(asked) == requests
 
@@ -237,7 +239,7 @@ def test_reads_share_a_connection_until_the_client_is_closed(monkeypatch: pytest
         client = ServerClient(requests.url, None)
         servers = ServerEngine(client).collection(SERVERS_SPEC)
         for _ in range(3):
-            servers.scroll((), 5)
+            servers.scroll({}, 5)
 
         assert len(set(requests.clients)) == 1
         assert {headers["Accept-Encoding"] for headers in requests.headers} == {"identity"}

@@ -58,7 +58,7 @@ def exists(engine: ServerEngine) -> object:
 
 
 def scroll(engine: ServerEngine) -> object:
-    return engine.collection(SERVERS_SPEC).scroll((), 5)
+    return engine.collection(SERVERS_SPEC).scroll({}, 5)
 
 
 @pytest.mark.parametrize("ask", [exists, scroll])
@@ -93,7 +93,7 @@ def test_a_connection_that_was_idle_is_opened_again(idle_s: float, monkeypatch: 
         closing(ServerEngine(ServerClient(url, None))) as engine,
     ):
         for _ in range(3):
-            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
 
     assert next(connected) == (1 if idle_s else 3)
 
@@ -103,7 +103,7 @@ def test_a_read_goes_to_the_next_address_where_the_handshake_has_no_answer(monke
     with socket.create_server(("127.0.0.1", 0)) as silent, scripted_qdrant(creating(set())) as url:
         client = ServerClient(f"https://127.0.0.1:{silent.getsockname()[1]},{url}", None)
         with closing(ServerEngine(client)) as engine:
-            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
 
 
 def test_a_read_after_the_end_of_its_client_is_unavailable() -> None:
@@ -113,7 +113,7 @@ def test_a_read_after_the_end_of_its_client_is_unavailable() -> None:
         engine.close()
 
         with pytest.raises(IndexUnavailable, match="closed"):
-            collection.scroll((), 5)
+            collection.scroll({}, 5)
 
 
 def test_a_password_of_a_proxy_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
