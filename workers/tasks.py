@@ -12,7 +12,7 @@ import structlog
 from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
-from shared.index.contract import SHARES
+from shared.index.records import SHARES
 from shared.observability.tracing import use_parent_trace
 from workers.dependencies import Dependencies
 from workers.emit import Emitter

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.migration.results import Size
 from shared.catalog import Endpoint, ServerRecord
-from shared.index.engine import Engine, tools_spec
-from shared.index.points import walk
-from shared.index.tool_index import QdrantIndex
+from shared.index.points import Engine, walk
+from shared.index.tools import ToolIndex
+from shared.index.versions import tools_spec
 from tests.support.fakes import embedded, make_tool
 from tests.support.index_versions import NEW, OLD, Catalogue, active_version, index_version, migrate
 from workers.intents.sqlite_store import SqliteIntents
@@ -58,7 +58,7 @@ def _timed(work: Callable[[], object], repetitions: int) -> tuple[float, ...]:
     return tuple(once() for _ in range(repetitions))
 
 
-def _fill(active: QdrantIndex, following: QdrantIndex, tools: int) -> int:
+def _fill(active: ToolIndex, following: ToolIndex, tools: int) -> int:
     servers = max(1, tools // TOOLS_PER_SERVER)
     each = [embedded(make_tool(f"server-{n % servers}", f"tool-{n // servers}")) for n in range(tools)]
     for start in range(0, tools, A_WRITE):

@@ -21,7 +21,8 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import OPERATOR_SOURCE, Listing
 from shared.events import ServerAnnouncement, ServerUp
-from shared.index.contract import IndexVersion, ToolIndex
+from shared.index.tools import ToolIndex
+from shared.index.versions import IndexVersion
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder
 from shared.text.tokens import counters

@@ -16,9 +16,8 @@ from query.savings.ledger import Ledger
 from query.search.ranking import DEPTH, rank
 from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope
-from shared.index.contract import ToolIndex
-from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_filter
 from shared.index.points import NamedVector, PointCollection
+from shared.index.tools import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, ToolIndex, scope_filter
 from shared.text.embedding import Embedder
 from shared.text.vectors import query_vectors
 from tests.support.qdrant_server import qdrant_url

@@ -1,19 +1,20 @@
-"""The protocol of a collection of points, independent of the engine."""
+"""Points, filters and collections: the language between the index and its two engines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from shared.catalog import SparseVector
+    from shared.catalog import SparseVector
 
 Payload = dict[str, Any]
-Vector = NDArray[np.float32] | SparseVector
+Vector: TypeAlias = "NDArray[np.float32] | SparseVector"
 IndexKind = Literal["keyword", "exact keyword", "integer", "count"]
 """A vector search with a filter needs links in the graph for a `keyword`, and none for an `exact keyword`.
 
@@ -22,7 +23,6 @@ An `integer` has a range index; a `count` is only equal to others, in facets.
 
 # Larger pages are not measurably faster, and a page of definitions has about a megabyte.
 PAGE_SIZE = 1_000
-
 
 Condition = Mapping[str, Any]
 Filter = Mapping[str, Any]
@@ -60,7 +60,7 @@ class Point:
 
     id: str
     payload: Payload
-    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, "Vector"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,15 @@ Scores = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class VectorSchema:
-    """The names of a collection's vectors: dense vectors of this dimension, and sparse vectors scored with IDF."""
+class CollectionSpec:
+    """A collection's name, the payload keys to index, and the names of its vectors.
 
+    All keys in filters, facets and comparisons need an index. Dense vectors have this dimension; sparse ones are
+    scored with IDF.
+    """
+
+    name: str
+    indexes: Mapping[str, IndexKind] = field(default_factory=dict[str, IndexKind])
     dimension: int = 0
     dense: Sequence[str] = ()
     sparse: Sequence[str] = ()
@@ -87,7 +93,7 @@ class VectorSchema:
 class PointCollection(Protocol):
     """One collection in one engine. Safe to call from several threads; writes are visible when they return.
 
-    Every method raises IndexUnavailable if the engine does not answer.
+    Every method raises IndexUnavailable if the engine does not answer, and IndexLost if the collection is gone.
     """
 
     def upsert(self, points: Sequence[Point]) -> None:
@@ -139,8 +145,39 @@ class PointCollection(Protocol):
         """
         ...
 
+
+class Engine(Protocol):
+    """The collections of one Qdrant, by name. Safe to call from several threads.
+
+    Every method raises IndexUnavailable if the engine does not answer.
+    """
+
+    def ensure(self, spec: CollectionSpec) -> None:
+        """Create the collection and its indexes if missing; safe with concurrent processes."""
+        ...
+
+    def collection(self, spec: CollectionSpec) -> PointCollection:
+        """Return the collection without creating it; a missing one raises IndexLost, here or when it is called."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a collection of this name."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of all collections."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """Delete a collection with its points; a missing collection is no error."""
+        ...
+
+    def server_version(self) -> str:
+        """Return the version of the server; empty without a server."""
+        ...
+
     def close(self) -> None:
-        """Release the collection; a second call is no error."""
+        """Release all collections; a second call is no error."""
         ...
 
 
@@ -158,7 +195,3 @@ def walk(collection: PointCollection, where: Filter, keys: Sequence[str] | None 
         yield from page
         if offset is None:
             return
-
-
-Indexes = Mapping[str, IndexKind]
-"""The payload keys to index: all keys in filters, facets and comparisons."""

@@ -12,10 +12,9 @@ from pathlib import Path
 from shared.catalog import Scope
 from shared.errors import LeaseHeld
 from shared.index import versions as stored
-from shared.index.contract import IndexVersion
-from shared.index.engine import SERVERS_SPEC, Engine
-from shared.index.open_versions import IndexVersions, OpenVersion
-from shared.index.versions import IndexStore
+from shared.index.points import Engine
+from shared.index.records import SERVERS_SPEC
+from shared.index.versions import IndexStore, IndexVersion, IndexVersions, OpenVersion
 from shared.text.embedding import Embedder
 from shared.text.tokens import estimate
 from tests.support.builders import World
@@ -130,7 +129,7 @@ def _engine(name: str, directory: Path) -> Generator[Engine]:
         with own_collections(str(QDRANT_URL)) as server:
             yield server
         return
-    from shared.index.edge.engine import EdgeEngine
+    from shared.index.edge import EdgeEngine
 
     with closing(EdgeEngine(directory)) as edge:
         yield edge

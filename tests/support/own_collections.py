@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
-from shared.index.engine import CollectionSpec, Engine
+from shared.index.points import CollectionSpec, Engine
 
 if TYPE_CHECKING:
     from shared.index.points import PointCollection
@@ -76,8 +76,8 @@ class _LookedUp:
 @contextmanager
 def own_collections(url: str) -> Generator[Engine]:
     """Yield an engine without collections on the server at `url`, and remove the collections that it then has."""
-    from shared.index.server.client import ServerClient
-    from shared.index.server.engine import ServerEngine
+    from shared.index.client import ServerClient
+    from shared.index.server import ServerEngine
 
     server = ServerEngine(ServerClient(url, os.environ.get("QDRANT_API_KEY")))
     with closing(OwnCollections(server, f"test-{uuid.uuid4().hex[:12]}-")) as engine:

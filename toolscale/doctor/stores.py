@@ -20,8 +20,8 @@ from shared.errors import (
     ServiceUnreachable,
 )
 from shared.index import open_store
-from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
-from shared.index.versions import IndexStore
+from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
+from shared.index.versions import IndexStore, IndexVersion
 from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
 from shared.settings import Settings
 from toolscale.client.instance import service_url

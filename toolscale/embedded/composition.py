@@ -19,7 +19,7 @@ from celery.worker import WorkController
 
 from shared.errors import FollowedConfigUnavailable, IndexUnavailable, IntentsUnavailable
 from shared.events import ServerEvent
-from shared.index.open_versions import IndexVersions
+from shared.index.versions import IndexVersions
 from shared.memory import return_freed_memory_early
 from shared.service.protection import full_environment
 from shared.settings import Settings

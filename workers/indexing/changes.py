@@ -21,7 +21,7 @@ from workers.indexing.drift import Last, record_changes
 
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
-    from shared.index.contract import ToolState
+    from shared.index.tools import ToolState
     from workers.indexing.fenced import FencedIndex
     from workers.intents.definitions import Definitions, DefinitionsChange
     from workers.intents.store import Intent, IntentStore

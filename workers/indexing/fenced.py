@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shared.catalog import DefinitionChange, EmbeddedTool, ServerRecord, Status
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
     from workers.intents.store import Lease
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from shared.catalog import ServerRecord
 from shared.events import ServerAnnouncement
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from workers.intents.store import Intent, IntentStore
 
 SOURCE = "toolscale/restore"

@@ -15,11 +15,10 @@ from qdrant_client.http.exceptions import ApiException  # noqa: TID251  # as abo
 from shared.catalog import EmbeddedTool, Endpoint, Scope, ServerRecord
 from shared.collection_options import CollectionOptions
 from shared.errors import IndexUnavailable
-from shared.index.contract import IndexVersion
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
-from shared.index.tool_index import QdrantIndex
-from shared.index.versions import IndexStore
+from shared.index.client import ServerClient
+from shared.index.server import ServerEngine
+from shared.index.tools import ToolIndex
+from shared.index.versions import IndexStore, IndexVersion
 from tests.support.fakes import DIMENSION, asking, embedded, make_tool
 from tests.support.index_versions import running
 from tests.support.qdrant_cluster import Node, qdrant_nodes
@@ -61,7 +60,7 @@ def engine(nodes: list[Node], options: CollectionOptions | None = None) -> Serve
     return ServerEngine(ServerClient(",".join(node.url for node in nodes), None), options=options)
 
 
-def opened(nodes: list[Node]) -> tuple[IndexStore, QdrantIndex]:
+def opened(nodes: list[Node]) -> tuple[IndexStore, ToolIndex]:
     """Return the store and the index of a process that starts with these nodes."""
     store = IndexStore(engine(nodes))
     store.ensure_active_version(OWN)

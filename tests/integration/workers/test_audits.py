@@ -11,8 +11,8 @@ from celery import Celery
 
 from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
-from shared.index.engine import tools_spec
 from shared.index.points import any_of, must
+from shared.index.versions import tools_spec
 from tests.chaos.interrupted import Outbox
 from tests.support.builders import definition, listing, up
 from tests.support.index_versions import (

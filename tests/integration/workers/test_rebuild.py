@@ -19,9 +19,8 @@ from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.errors import IndexLost, IndexUnavailable
-from shared.index.contract import SERVERS_COLLECTION
-from shared.index.open_versions import IndexVersions
-from shared.index.versions import IndexStore
+from shared.index.records import SERVERS_COLLECTION
+from shared.index.versions import IndexStore, IndexVersions
 from shared.settings import load_settings
 from tests.support.builders import RETRY_POLICY, definition, down, listing, up
 from tests.support.fakes import SaltedEmbedder

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shared.catalog import Encoding, Scope, ToolDefinition
-from shared.index.contract import IndexVersion
-from shared.index.payload import matches_nothing, scope_filter, tool_from, tool_payload
+from shared.index.tools import matches_nothing, scope_filter, tool_from, tool_payload
+from shared.index.versions import IndexVersion
 from tests.support.fakes import make_tool
 
 

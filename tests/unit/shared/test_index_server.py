@@ -17,12 +17,20 @@ import pytest
 
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC, CollectionSpec
-from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
-from shared.index.points import IndexKind, NamedVector, Point, Vector, VectorSchema, any_of, equal_to, must
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
-from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
+from shared.index.client import ServerClient
+from shared.index.points import (
+    CollectionSpec,
+    IndexKind,
+    NamedVector,
+    Point,
+    Vector,
+    any_of,
+    equal_to,
+    must,
+)
+from shared.index.records import SERVERS_SPEC
+from shared.index.server import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches
+from shared.index.tools import TOOL_INDEXES
 from tests.support.http_thread import SilentHandler, served
 from tests.support.indexes import open_server
 from tests.support.ports import free_port
@@ -74,7 +82,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 
     assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
     assert indexed.count("/collections/tools/index") == len(TOOL_INDEXES)
-    assert indexed.count("/collections/servers/index") == len(SERVER_INDEXES)
+    assert indexed.count("/collections/servers/index") == len(SERVERS_SPEC.indexes)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +97,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKind, schema: object) -> None:
     bodies = dict[str, Any]()
     with scripted_qdrant(creating({"/collections/tools"}), bodies=bodies) as url:
-        ServerEngine(ServerClient(url, None)).ensure(CollectionSpec("tools", VectorSchema(), {"key": kind}))
+        ServerEngine(ServerClient(url, None)).ensure(CollectionSpec("tools", {"key": kind}))
 
     assert bodies["/collections/tools/index"] == {"field_name": "key", "field_schema": schema}
 
@@ -187,6 +195,21 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
     assert by_words["params"]["idf"]["corpus"]["must"] == [{"key": "groups", "match": {"any": ["dev"]}}]
 
 
+def test_facets_and_counts_are_exact_and_of_the_matching_points() -> None:
+    asked, bodies = list[str](), dict[str, Any]()
+    answer = {"hits": [{"value": 3, "count": 2}], "count": 5}
+    with scripted_qdrant(lambda _method, _path: (200, answer), asked, bodies) as url:
+        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        where = must(equal_to("status", "running"))
+
+        assert (servers.facet("revision", where, 9), servers.count(where)) == ({3: 2}, 5)
+
+    assert asked == ["/collections/servers/facet", "/collections/servers/points/count"]
+    of_facet, of_count = bodies.values()
+    assert of_count == {"filter": {"must": [{"key": "status", "match": {"value": "running"}}]}, "exact": True}
+    assert of_facet == of_count | {"key": "revision", "limit": 9}
+
+
 @pytest.mark.parametrize(("status", "lists"), [(200, [{"points": [{"id": HIT}]}]), (200, None), (503, None)])
 def test_a_search_without_readable_scores_is_unavailable(status: int, lists: object) -> None:
     with scripted_qdrant(lambda _method, _path: (status, lists)) as url, pytest.raises(IndexUnavailable):
@@ -222,7 +245,7 @@ def test_reads_send_the_key() -> None:
 
 
 def test_requests_share_a_connection_and_ask_for_whole_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.client.LIMITS", httpx.Limits(keepalive_expiry=60))
+    monkeypatch.setattr("shared.index.client.LIMITS", httpx.Limits(keepalive_expiry=60))
     # a chunked response ends with a packet of its own, 40 ms after the others
     body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
     with recorded(body) as requests, closing(ServerClient(requests.url, None)) as client:
@@ -234,7 +257,7 @@ def test_requests_share_a_connection_and_ask_for_whole_responses(monkeypatch: py
 
 
 def test_reads_share_a_connection_until_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.connections.IDLE_S", 60.0)
+    monkeypatch.setattr("shared.index.client.IDLE_S", 60.0)
     with recorded(b'{"result": {"points": []}}') as requests:
         client = ServerClient(requests.url, None)
         servers = ServerEngine(client).collection(SERVERS_SPEC)

@@ -13,12 +13,10 @@ from urllib3 import ProxyManager
 from urllib3.connection import HTTPConnection
 
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC
-from shared.index.server.client import ServerClient
-from shared.index.server.connections import connections
-from shared.index.server.engine import ServerEngine
-from shared.index.server.probe import unreachable_reason
-from shared.service.qdrant_addresses import addresses
+from shared.index.client import ServerClient, connections
+from shared.index.records import SERVERS_SPEC
+from shared.index.server import ServerEngine
+from shared.service.qdrant_addresses import addresses, unreachable_reason
 from shared.settings import load_settings
 from tests.support.http_thread import SilentHandler
 from tests.support.ports import free_port
@@ -78,7 +76,7 @@ def test_a_request_is_repeated_once_when_a_server_closes_its_connection(ask: Cal
 
 @pytest.mark.parametrize("idle_s", [0.0, 60.0])
 def test_a_connection_that_was_idle_is_opened_again(idle_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.connections.IDLE_S", idle_s)
+    monkeypatch.setattr("shared.index.client.IDLE_S", idle_s)
     monkeypatch.setattr(SilentHandler, "protocol_version", "HTTP/1.1")  # which keeps connections
     connected = itertools.count()
     connect = HTTPConnection.connect
@@ -99,7 +97,7 @@ def test_a_connection_that_was_idle_is_opened_again(idle_s: float, monkeypatch: 
 
 
 def test_a_read_goes_to_the_next_address_where_the_handshake_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.client.CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("shared.index.client.CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, scripted_qdrant(creating(set())) as url:
         client = ServerClient(f"https://127.0.0.1:{silent.getsockname()[1]},{url}", None)
         with closing(ServerEngine(client)) as engine:

@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index import open_store
-from shared.index.contract import IndexVersion
+from shared.index.versions import IndexVersion
 from shared.settings import load_settings
 from tests.support.indexes import open_server
 from tests.support.scripted_qdrant import creating, scripted_qdrant
@@ -71,7 +71,7 @@ def test_a_collection_that_cannot_be_read_yet_is_waited_for(status: int) -> None
 
 
 def test_a_collection_that_stays_unreadable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.engine.CREATION_S", 0.2)
+    monkeypatch.setattr("shared.index.server.CREATION_S", 0.2)
     usual = creating(set())
     with (
         scripted_qdrant(lambda method, path: (500, None) if "scroll" in path else usual(method, path)) as url,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.events import ServerEvent
-from shared.index.contract import SHARES
-from shared.index.open_versions import IndexVersions
+from shared.index.records import SHARES
+from shared.index.versions import IndexVersions
 from shared.settings import load_settings
 from tests.support.builders import changed, definition, down, listing, up, write_path
 from workers.celery_app import build_app
