@@ -23,11 +23,9 @@ from benchmarks.retrieval.data import read_servers
 from benchmarks.search.catalogue import PreparedServer, enough, fill, prepare
 from benchmarks.throughput.machine import Conditions, Machine, Watch, this_machine
 from benchmarks.throughput.report import table
-from shared.index.contract import IndexVersion
-from shared.index.engine import tools_spec
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
-from shared.index.versions import IndexStore
+from shared.index.client import ServerClient
+from shared.index.server import ServerEngine
+from shared.index.versions import IndexStore, IndexVersion, tools_spec
 from shared.settings import load_settings
 
 SIZES = (20_000, 80_000)

@@ -26,7 +26,7 @@ from query.server.stdio import serve_stdio, stdio_caller
 from query.turns import allow_turns
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
-from shared.index.open_versions import open_index_versions
+from shared.index.versions import open_index_versions
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing
 from shared.service.interrupts import interrupt_once

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from query.history.recorder import UsageRecorder
     from query.search.live_index import LiveIndex
     from shared.catalog import Encoding
-    from shared.index.contract import ToolIndex
-    from shared.index.open_versions import OpenVersion
+    from shared.index.tools import ToolIndex
+    from shared.index.versions import OpenVersion
     from shared.settings import Settings
     from shared.text.embedding import Embedder
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from shared.catalog import DefinitionPolicy, Encoding, Listing
 from shared.errors import IndexUnavailable
-from shared.index.contract import IndexVersion, ToolIndex
-from shared.index.open_versions import IndexVersions, OpenVersion, active_index, open_index_versions
+from shared.index.tools import ToolIndex
+from shared.index.versions import IndexVersion, IndexVersions, OpenVersion, active_index, open_index_versions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
@@ -76,8 +76,6 @@ class Dependencies:
         """Close the index; the caller closes the intents."""
         if self.versions:
             self.versions.store.close()
-        else:
-            self.index.close()
 
 
 def open_dependencies(settings: Settings, intents: Intents, metrics: WorkerMetrics | None = None) -> Dependencies:

@@ -25,7 +25,7 @@ from shared.catalog import (
     owner_of,
 )
 from shared.errors import ServerError, ServerTimeout
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
 from shared.observability.tracing import SpanKind, span
 from shared.text.forms import indexed_tool

@@ -12,7 +12,7 @@ import structlog
 from celery import Celery, current_task
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, Retryable, ServerError
-from shared.index.contract import SHARES
+from shared.index.records import SHARES
 from shared.intents.intents import Intents
 from shared.observability.failures import FailureLog
 from shared.observability.tracing import use_parent_trace

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.migration.results import Size
 from shared.catalog import Endpoint, ServerRecord
-from shared.index.engine import Engine, tools_spec
-from shared.index.points import walk
-from shared.index.tool_index import QdrantIndex
+from shared.index.points import Engine, walk
+from shared.index.tools import ToolIndex
+from shared.index.versions import tools_spec
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
@@ -42,7 +42,7 @@ def measure(engine: Engine, tools: int, repetitions: int) -> Size:
         stored = engine.collection(tools_spec(index_version(OLD)))
         page_s = _timed(lambda: active.share(0, limit=PAGE), repetitions)
         facet_s = _timed(active.servers_with_tools, repetitions)
-        scan_s = _timed(lambda: {row["server_id"] for row in walk(stored, (), ("server_id",))}, repetitions)
+        scan_s = _timed(lambda: {row["server_id"] for row in walk(stored, {}, ("server_id",))}, repetitions)
         began = time.perf_counter()
         while active_version(worker).version != index_version(NEW):
             migrate(worker, lambda _: None)
@@ -59,7 +59,7 @@ def _timed(work: Callable[[], object], repetitions: int) -> tuple[float, ...]:
     return tuple(once() for _ in range(repetitions))
 
 
-def _fill(active: QdrantIndex, following: QdrantIndex, tools: int) -> int:
+def _fill(active: ToolIndex, following: ToolIndex, tools: int) -> int:
     servers = max(1, tools // TOOLS_PER_SERVER)
     each = [embedded(make_tool(f"server-{n % servers}", f"tool-{n // servers}")) for n in range(tools)]
     for start in range(0, tools, A_WRITE):

@@ -20,7 +20,7 @@ from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
 from shared.catalog import OPERATOR_SOURCE, DefinitionChange, ServerRecord
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.settings import Settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION

@@ -9,7 +9,7 @@ from dataclasses import replace
 from benchmarks.retrieval.data import CorpusServer
 from benchmarks.retrieval.system import System, ingested
 from benchmarks.throughput.catalogue import put_replicas
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.text.embedding import Embedder
 
 ALONE = "corpus alone"

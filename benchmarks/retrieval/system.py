@@ -21,7 +21,8 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import OPERATOR_SOURCE, Listing
 from shared.events import ServerAnnouncement, ServerUp
-from shared.index.contract import ToolIndex, collection_name
+from shared.index.tools import ToolIndex
+from shared.index.versions import IndexVersion
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
 from shared.settings import load_settings
@@ -121,7 +122,7 @@ def _dependencies(directory: str, listings: dict[str, Listing], embedder: Embedd
     def list_server(intent: Intent) -> Listing:
         return listings[intent.server_id]
 
-    name = collection_name(embedder.model, embedder.dimension)
+    name = IndexVersion(embedder.model, embedder.dimension).name
     with closing(open_edge(settings.data_dir / "index", name, embedder.dimension)) as index:
         yield Dependencies(open_intents(settings), index, embedder, counters(), list_server)
 

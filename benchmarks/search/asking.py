@@ -16,9 +16,8 @@ from query.savings.ledger import Ledger
 from query.search.ranking import DEPTH, rank
 from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope
-from shared.index.contract import ToolIndex
-from shared.index.payload import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, scope_conditions
 from shared.index.points import NamedVector, PointCollection
+from shared.index.tools import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, ToolIndex, scope_filter
 from shared.text.embedding import Embedder
 from shared.text.vectors import query_vectors
 from tests.support.qdrant_server import qdrant_url
@@ -52,7 +51,7 @@ def measure_parts(asked: Asked, originals: Scope) -> Parts:
     `originals` has the servers of the corpus without those that repeat them.
     """
     queries = asked.queries
-    everything = scope_conditions(Scope())
+    everything = scope_filter(Scope())
 
     def one_list(name: str) -> Milliseconds:
         questions = [_question(query, name) for query in queries]

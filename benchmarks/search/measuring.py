@@ -19,9 +19,7 @@ from benchmarks.throughput.embedded import index_settings
 from benchmarks.throughput.memory import MIB
 from shared.catalog import Scope
 from shared.index import open_engine
-from shared.index.contract import IndexVersion
-from shared.index.engine import tools_spec
-from shared.index.versions import IndexStore
+from shared.index.versions import IndexStore, IndexVersion, tools_spec
 from shared.observability.logging import configure_logging
 from shared.settings import Settings
 from shared.text.embedding import Embedder, FastEmbedder

@@ -24,7 +24,7 @@ from shared.catalog import (
     catalog_digest,
     digest,
 )
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.text.bm25 import tool_terms
 from shared.text.embedding import Embedder
 from shared.text.forms import count_forms, indexed_tool

@@ -22,7 +22,7 @@ from query.find import find_tool
 from query.response.timings import Timings
 from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.settings import Settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION, FastEmbedder

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intents import Intents
 from shared.text.embedding import Embedder
 from workers.dependencies import Dependencies

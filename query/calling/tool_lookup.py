@@ -13,7 +13,7 @@ from query.search.search import best, search
 from query.search.steps import embed_steps
 from shared.catalog import IndexedTool, Scope, Status
 from shared.errors import ServerNotRunning, ToolNotFound
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 
 CANDIDATES = 10
 NEAREST = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from query.replicas.sets import ReplicaSets
 from shared.catalog import IndexedTool, Scope, ToolName
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 
 # More tools of one name are never all shown; `tool@digest` names each of them.
 MAX_NAMESAKES = 1_000

@@ -25,7 +25,7 @@ from query.savings.savings import UNCOUNTED_SHOWN, Baseline
 from query.turns import began_at_s
 from shared.catalog import Encoding, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
 OVERLAP_US = 60_000_000

@@ -10,7 +10,7 @@ from query.search.standing import Standing
 from query.search.steps import Step
 from query.turns import give_way
 from shared.catalog import Scope
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 
 # Each round removes at least the definition that filled the candidates of the round before.
 MAX_ROUNDS = 8

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from query.replicas.serving import MAX_NAMESAKES, without_digest
 from shared.catalog import Scope, point_id
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 
 
 def excluded_definitions(

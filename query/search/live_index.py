@@ -10,12 +10,12 @@ import structlog
 
 from query.search.tool_categories import category_vectors
 from shared.errors import ModelUnavailable
-from shared.index.open_versions import active_index
+from shared.index.versions import active_index
 from shared.service.every import every
 
 if TYPE_CHECKING:
-    from shared.index.contract import ToolIndex
-    from shared.index.open_versions import IndexVersions, OpenVersion
+    from shared.index.tools import ToolIndex
+    from shared.index.versions import IndexVersions, OpenVersion
     from shared.text.embedding import Embedder
 
 # A version that is no longer active stays searchable for minutes, so an idle service need not read often.

@@ -10,7 +10,7 @@ from query.search.ranking import DEPTH, rank_steps, round_robin
 from query.search.steps import Step
 from query.turns import give_way
 from shared.catalog import Candidates, IndexedTool, Scope, point_id
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 
 # Longer texts, or texts of several words, are never a tool's name.
 MAX_NAME_CHARACTERS = 200

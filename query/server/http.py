@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from query.server.listener import HttpListener
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
     from shared.upstream.followed_config import FollowedConfig
 
 MCP_PATH = "/mcp"

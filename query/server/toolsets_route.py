@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from query.auth.authentication import Authentication
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
 
 PATH = "/toolsets"
 WRITES: Permission = "toolsets:write"

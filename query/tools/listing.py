@@ -33,7 +33,7 @@ from query.search.request import ToolNames, intersection
 from query.tools.listed import ListDetail, ReplicaSetCost, ToolsInOrder, listed_servers
 from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id
 from shared.errors import BudgetTooSmall
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.text.forms import PROFILE, json_text
 from shared.text.tokens import is_estimate
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from query.caller import Caller
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
     from shared.toolset import Toolset
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from query.history.recent_calls import CallCounts
     from query.policy.rules import CallerRules
     from query.response.recent_answers import Recent
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
     from shared.toolset import Toolset
 
 _PAGE = 250

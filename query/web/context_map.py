@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from query.web.page import PageRequest
     from query.web.servers import ServerTable, SetRow
     from shared.catalog import Encoding, IndexedTool, Scope
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
 
 FRAME = Rect(0, 0, 1000, 480)
 # At most 12 servers of 4 tools of 3 parts, 12 times "other tools", and "others".

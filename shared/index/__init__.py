@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shared.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from shared.index.engine import Engine
+    from shared.index.points import Engine
     from shared.index.versions import IndexStore
     from shared.settings import Settings
 
@@ -33,12 +33,12 @@ def open_engine(settings: Settings) -> Engine:
     """
     try:
         if settings.qdrant_url:
-            from shared.index.server.client import ServerClient  # noqa: PLC0415  # 3 s to import
-            from shared.index.server.engine import ServerEngine  # noqa: PLC0415  # as above
+            from shared.index.client import ServerClient  # noqa: PLC0415  # 3 s to import
+            from shared.index.server import ServerEngine  # noqa: PLC0415  # as above
 
             client = ServerClient(settings.qdrant_url, settings.qdrant_api_key)
-            return ServerEngine(client, options=settings.qdrant_collection)
-        from shared.index.edge.engine import EdgeEngine  # noqa: PLC0415  # in no image that has a server
+            return ServerEngine(client, settings.qdrant_collection)
+        from shared.index.edge import EdgeEngine  # noqa: PLC0415  # in no image that has a server
 
         return EdgeEngine(settings.data_dir / "index")
     except ModuleNotFoundError as error:

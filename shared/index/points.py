@@ -1,19 +1,20 @@
-"""The protocol of a collection of points, independent of the engine."""
+"""Points, filters and collections: the language between the index and its two engines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from shared.catalog import SparseVector
+    from shared.catalog import SparseVector
 
 Payload = dict[str, Any]
-Vector = NDArray[np.float32] | SparseVector
+Vector: TypeAlias = "NDArray[np.float32] | SparseVector"
 IndexKind = Literal["keyword", "exact keyword", "integer", "count"]
 """A vector search with a filter needs links in the graph for a `keyword`, and none for an `exact keyword`.
 
@@ -23,58 +24,34 @@ An `integer` has a range index; a `count` is only equal to others, in facets.
 # Larger pages are not measurably faster, and a page of definitions has about a megabyte.
 PAGE_SIZE = 1_000
 
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """The keyword under `key`, or one of its keywords, is among `values`."""
-
-    key: str
-    values: tuple[str, ...]
+Condition = Mapping[str, Any]
+Filter = Mapping[str, Any]
+"""A filter as Qdrant's REST API has it: conditions under `must`, `must_not` and `should`; empty: every point."""
 
 
-@dataclass(frozen=True, slots=True)
-class Is:
-    """The keyword under `key` is `value`; every point of the collection has one keyword of a few under `key`."""
-
-    key: str
-    value: str
+def must(*conditions: Condition) -> Filter:
+    """Return the filter for points that meet all of these conditions."""
+    return {"must": conditions}
 
 
-@dataclass(frozen=True, slots=True)
-class IsEmpty:
-    """The payload has no `key`."""
-
-    key: str
+def any_of(key: str, values: Iterable[str]) -> Condition:
+    """Return the condition that the keyword under `key`, or one of its keywords, is among `values`."""
+    return {"key": key, "match": {"any": tuple(values)}}
 
 
-@dataclass(frozen=True, slots=True)
-class GreaterThan:
-    """The integer under `key` is greater than `bound`."""
-
-    key: str
-    bound: int
+def equal_to(key: str, value: str) -> Condition:
+    """Return the condition that the keyword under `key` is `value`; every point has one of a few keywords there."""
+    return {"key": key, "match": {"value": value}}
 
 
-@dataclass(frozen=True, slots=True)
-class NoneOf:
-    """Neither the keyword under `key` nor any of its keywords is among `values`."""
-
-    key: str
-    values: tuple[str, ...]
+def greater_than(key: str, bound: int) -> Condition:
+    """Return the condition that the integer under `key` is greater than `bound`."""
+    return {"key": key, "range": {"gt": bound}}
 
 
-@dataclass(frozen=True, slots=True)
-class HasIdOrAny:
-    """The point is one of `ids`, or the keyword under `key` is among `values`; at most one in a filter."""
-
-    ids: Sequence[str]
-    key: str
-    values: Sequence[str]
-
-
-Condition = AnyOf | Is | NoneOf | IsEmpty | GreaterThan | HasIdOrAny
-PointFilter = Sequence[Condition]
-"""All conditions hold; empty: every point."""
+def is_empty(key: str) -> Condition:
+    """Return the condition that the payload has no `key`."""
+    return {"is_empty": {"key": key}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +60,7 @@ class Point:
 
     id: str
     payload: Payload
-    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, "Vector"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +76,15 @@ Scores = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class VectorSchema:
-    """The names of a collection's vectors: dense vectors of this dimension, and sparse vectors scored with IDF."""
+class CollectionSpec:
+    """A collection's name, the payload keys to index, and the names of its vectors.
 
+    All keys in filters, facets and comparisons need an index. Dense vectors have this dimension; sparse ones are
+    scored with IDF.
+    """
+
+    name: str
+    indexes: Mapping[str, IndexKind] = field(default_factory=dict[str, IndexKind])
     dimension: int = 0
     dense: Sequence[str] = ()
     sparse: Sequence[str] = ()
@@ -110,7 +93,7 @@ class VectorSchema:
 class PointCollection(Protocol):
     """One collection in one engine. Safe to call from several threads; writes are visible when they return.
 
-    Every method raises IndexUnavailable if the engine does not answer.
+    Every method raises IndexUnavailable if the engine does not answer, and IndexLost if the collection is gone.
     """
 
     def upsert(self, points: Sequence[Point]) -> None:
@@ -121,7 +104,7 @@ class PointCollection(Protocol):
         """Delete these points; missing points are no error."""
         ...
 
-    def set_payload(self, payload: Payload, where: PointFilter) -> None:
+    def set_payload(self, payload: Payload, where: Filter) -> None:
         """Set these keys on all matching points; other keys stay unchanged."""
         ...
 
@@ -137,7 +120,7 @@ class PointCollection(Protocol):
         ...
 
     def query(
-        self, vectors: Sequence[NamedVector], where: PointFilter, limit: int, corpus: PointFilter = ()
+        self, vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None = None
     ) -> list[Scores]:
         """Return the closest matching points for each vector, in one round trip.
 
@@ -145,16 +128,16 @@ class PointCollection(Protocol):
         """
         ...
 
-    def facet(self, key: str, where: PointFilter, limit: int) -> dict[int | str, int]:
+    def facet(self, key: str, where: Filter, limit: int) -> dict[int | str, int]:
         """Return the exact number of matching points by value of an indexed key, for at most `limit` values."""
         ...
 
-    def count(self, where: PointFilter) -> int:
+    def count(self, where: Filter) -> int:
         """Return the exact number of matching points."""
         ...
 
     def scroll(
-        self, where: PointFilter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
+        self, where: Filter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
         """Return a page of matching points in the order of their ids, and the offset of the next page.
 
@@ -162,8 +145,39 @@ class PointCollection(Protocol):
         """
         ...
 
+
+class Engine(Protocol):
+    """The collections of one Qdrant, by name. Safe to call from several threads.
+
+    Every method raises IndexUnavailable if the engine does not answer.
+    """
+
+    def ensure(self, spec: CollectionSpec) -> None:
+        """Create the collection and its indexes if missing; safe with concurrent processes."""
+        ...
+
+    def collection(self, spec: CollectionSpec) -> PointCollection:
+        """Return the collection without creating it; a missing one raises IndexLost, here or when it is called."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a collection of this name."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of all collections."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """Delete a collection with its points; a missing collection is no error."""
+        ...
+
+    def server_version(self) -> str:
+        """Return the version of the server; empty without a server."""
+        ...
+
     def close(self) -> None:
-        """Release the collection; a second call is no error."""
+        """Release all collections; a second call is no error."""
         ...
 
 
@@ -173,7 +187,7 @@ def behind(point: str | None) -> str | None:
     return None if point is None else str(UUID(int=UUID(point).int + 1))
 
 
-def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | None = None) -> Iterator[Payload]:
+def walk(collection: PointCollection, where: Filter, keys: Sequence[str] | None = None) -> Iterator[Payload]:
     """Yield the payloads of all matching points, read in pages."""
     offset: str | None = None
     while True:
@@ -181,7 +195,3 @@ def walk(collection: PointCollection, where: PointFilter, keys: Sequence[str] | 
         yield from page
         if offset is None:
             return
-
-
-Indexes = Mapping[str, IndexKind]
-"""The payload keys to index: all keys in filters, facets and comparisons."""

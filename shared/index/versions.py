@@ -7,21 +7,51 @@ Each schema has pointers of its own, so that a release never reads or writes poi
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from shared.catalog import NAMESPACE
 from shared.errors import IndexLost
-from shared.index.contract import SCHEMA_VERSION, SHARES, TOOLS_PREFIX, IndexVersion, slug
-from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
-from shared.index.points import Payload, Point
-from shared.index.tool_index import QdrantIndex
+from shared.index import open_store
+from shared.index.points import CollectionSpec, Payload, Point
+from shared.index.records import SERVERS_SPEC, SHARES, TOOLSETS_SPEC
+from shared.index.tools import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, TOOL_INDEXES, ToolIndex
+from shared.text.embedding import FastEmbedder
 
 if TYPE_CHECKING:
-    from shared.index.points import PointCollection
+    from shared.index.points import Engine, PointCollection
+    from shared.settings import Settings
+    from shared.text.embedding import Embedder
+
+# Part of the tools' collections' names: raise it when points get other ids, vectors or payload keys.
+SCHEMA_VERSION = 4
+
+_TOOLS_PREFIX = "tools__"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVersion:
+    """A collection of all tools embedded with one model; vectors of two models are never mixed."""
+
+    model: str
+    dimension: int
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def name(self) -> str:
+        """Return the name of its collection."""
+        return f"{_TOOLS_PREFIX}{_slug(self.model)}__{self.dimension}__v{self.schema}"
+
+
+def tools_spec(version: IndexVersion) -> CollectionSpec:
+    """Return the specification of an index version's collection."""
+    dense, sparse = (NAME_VECTOR, TEXT_VECTOR), (TERMS_VECTOR,)
+    return CollectionSpec(version.name, TOOL_INDEXES, version.dimension, dense, sparse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +131,9 @@ class IndexStore:
         """Create the missing parts of a version's collection."""
         self._engine.ensure(tools_spec(version))
 
-    def index(self, version: IndexVersion) -> QdrantIndex:
+    def index(self, version: IndexVersion) -> ToolIndex:
         """Return the index over a version."""
-        return QdrantIndex(self._tools(version), self._servers, self._engine.collection(TOOLSETS_SPEC))
+        return ToolIndex(self._tools(version), self._servers, self._engine.collection(TOOLSETS_SPEC))
 
     def request_version(self, version: IndexVersion) -> None:
         """Request that the migration fills this version and activates it; progress of earlier requests is deleted."""
@@ -161,10 +191,6 @@ class IndexStore:
         """Write a point without readers, to find out whether the index accepts writes."""
         self._put(_TOUCHED, {"at": time.time()})
 
-    def deviations(self) -> list[str]:
-        """Return the options that existing collections do not have, one per entry."""
-        return self._engine.deviations()
-
     def server_version(self) -> str:
         """Return the version of the Qdrant server; empty for an embedded index."""
         return self._engine.server_version()
@@ -181,23 +207,119 @@ class IndexStore:
         return self._engine.collection(tools_spec(version))
 
     def _collections(self) -> list[str]:
-        return [name for name in self._engine.names() if name.startswith(TOOLS_PREFIX)]
+        return [name for name in self._engine.names() if name.startswith(_TOOLS_PREFIX)]
 
     def _version_with_most_tools(self, own: IndexVersion, models: Callable[[], Iterable[str]]) -> IndexVersion:
         """Return `own` if it has tools, otherwise the version with the most."""
         others = [name for name in self._collections() if name != own.name]
         if self._size(own) or not others:
             return own
-        slugs = {slug(model): model for model in models()}
+        slugs = {_slug(model): model for model in models()}
         return max(
             (version for name in others if (version := _version_named(name, slugs))), key=self._size, default=own
         )
 
     def _size(self, version: IndexVersion) -> int:
-        return self._tools(version).count(()) if self._engine.exists(version.name) else 0
+        return self._tools(version).count({}) if self._engine.exists(version.name) else 0
 
     def _put(self, point: str, payload: Payload) -> None:
         self._servers.upsert([Point(point, payload)])
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVersion:
+    """An index version with its index and the embedder of its model."""
+
+    version: IndexVersion
+    index: ToolIndex
+    embedder: Embedder
+
+
+class IndexVersions:
+    """Opens the versions of a store. Safe to call from several threads.
+
+    `own` is the version of this process's settings; it is used while no version is active. Each model has one
+    embedder, which is dropped when neither the active nor the next version needs it.
+    """
+
+    def __init__(self, store: IndexStore, own: Embedder, make_embedder: Callable[[str], Embedder]) -> None:
+        self.store = store
+        self.own = IndexVersion(own.model, own.dimension)
+        self._make_embedder = make_embedder
+        self._embedders = {own.model: own}
+        self._changing = threading.Lock()
+
+    def current(self) -> tuple[OpenVersion, OpenVersion | None]:
+        """Return the active version and the next one, read at the same moment; loads no model.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        stored = self.store.versions()
+        active, next_version = stored.active or self.own, stored.next_version
+        self._keep_embedders({version.model for version in (active, next_version) if version})
+        return self._open(active), self._open(next_version) if next_version else None
+
+    def is_active(self, version: IndexVersion) -> bool:
+        """Return whether this version is still the active one.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        return (self.store.versions().active or self.own) == version
+
+    def ensure_own_version(self) -> None:
+        """Create this process's version, empty, if none is active, so that a new index can be searched.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        if self.store.versions().active is None:
+            self.store.ensure(self.own)
+
+    def embedder(self, model: str) -> Embedder:
+        """Return the embedder of this model."""
+        with self._changing:
+            if model not in self._embedders:
+                self._embedders[model] = self._make_embedder(model)
+            return self._embedders[model]
+
+    def _open(self, version: IndexVersion) -> OpenVersion:
+        return OpenVersion(version, self.store.index(version), self.embedder(version.model))
+
+    def _keep_embedders(self, models: set[str]) -> None:
+        with self._changing:
+            self._embedders = {model: embedder for model, embedder in self._embedders.items() if model in models}
+
+
+def open_index_versions(settings: Settings, own: Embedder) -> IndexVersions:
+    """Return the versions of the index in the settings; `own` is the embedder of the model in the settings.
+
+    Raises:
+        IndexUnavailable: the server does not answer.
+        ConfigInvalid: the index cannot be opened with these settings.
+    """
+    return IndexVersions(open_store(settings), own, FastEmbedder)
+
+
+def active_index(current: Callable[[], OpenVersion]) -> ToolIndex:
+    """Return an index whose every call uses the version that is active at that moment.
+
+    It serves readers of tools and records. A search needs the index and the embedder of one moment.
+    """
+    return cast("ToolIndex", _ActiveIndex(current))
+
+
+class _ActiveIndex:
+    def __init__(self, current: Callable[[], OpenVersion]) -> None:
+        self._current = current
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._current().index, name)
+
+
+def _slug(model: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
 def _id(role: str) -> str:

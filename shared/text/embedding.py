@@ -82,11 +82,6 @@ class FastEmbedder:
         """Return the length of each vector, without loading the model."""
         return BUNDLED_DIMENSION if self.model == BUNDLED_MODEL else _dimension_of(self.model)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Return whether the model is loaded in this process."""
-        return self._loaded is not None
-
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), dimension), float32, unit rows; a text's row does not depend on the others."""
         import numpy as np  # noqa: PLC0415  # 0.1 s, which the start of a client's service does not need

@@ -66,7 +66,7 @@ class InterruptedIndex(FakeIndex):
         super().put_changes(server_id, changes)
 
     def held(self) -> list[EmbeddedTool]:
-        return list(self._tools.values())
+        return list(self._points.values())
 
 
 class Outbox:

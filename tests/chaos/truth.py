@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, ToolDefinition, digest, point_id
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.settings import load_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION

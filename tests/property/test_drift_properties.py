@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.catalog import DefinitionChange, ToolDefinition
 from shared.catalog.drift import MAX_CHANGES, MAX_CHANGES_BYTES, bounded
-from shared.index.payload import changes_from, changes_payload
+from shared.index.records import changes_from, changes_payload
 from tests.property.test_changed_definitions import reordered, texts, tools
 from tests.support.builders import definition, write_path
 from tests.support.profiles import examples

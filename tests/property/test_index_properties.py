@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
-from shared.index.tool_index import QdrantIndex
+from shared.index.tools import ToolIndex
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool
 from tests.support.indexes import open_edge
 from tests.support.profiles import examples
@@ -48,7 +48,7 @@ FACET_LIMITS = {"tool by tool": 1, "by facet": 4_096}
 
 
 @pytest.fixture(scope="module", params=FACET_LIMITS)
-def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantIndex]:
+def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolIndex]:
     facet_limit = FACET_LIMITS[request.param]
     with closing(open_edge(tmp_path_factory.mktemp("index"), "tools", DIMENSION, facet_limit)) as index:
         yield index
@@ -57,9 +57,7 @@ def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @settings(max_examples=examples(60))
 @example(fleet=[], scope=Scope(), encoding="cl100k_base")
 @given(fleet=fleets, scope=scopes, encoding=st.sampled_from(ENCODINGS))
-def test_answers_equal_a_recount(
-    index: QdrantIndex, fleet: list[IndexedTool], scope: Scope, encoding: Encoding
-) -> None:
+def test_answers_equal_a_recount(index: ToolIndex, fleet: list[IndexedTool], scope: Scope, encoding: Encoding) -> None:
     _replace_all(index, fleet)
     within = [tool for tool in fleet if _is_within(scope, tool)]
     counted = [tool.token_counts[encoding] for tool in within if encoding in tool.token_counts]
@@ -75,7 +73,7 @@ def test_answers_equal_a_recount(
     assert {tool.qualified_name: tool for tool in page.tools} == {tool.qualified_name: tool for tool in within}
 
 
-def _replace_all(index: QdrantIndex, fleet: list[IndexedTool]) -> None:
+def _replace_all(index: ToolIndex, fleet: list[IndexedTool]) -> None:
     for server_id in SERVERS:
         index.delete(server_id, index.tool_states(server_id))
     index.upsert([embedded(tool, seed) for seed, tool in enumerate(fleet)])

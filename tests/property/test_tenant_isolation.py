@@ -28,7 +28,7 @@ from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from shared.catalog import IndexedTool, Scope
 from shared.errors import BudgetTooSmall
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.toolset import Selection
 from tests.support.fakes import DIMENSION, FakeEmbedder
 from tests.support.indexes import open_edge

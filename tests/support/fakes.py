@@ -37,7 +37,8 @@ from shared.catalog import (
     point_id,
 )
 from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.index.contract import SHARES, ToolState
+from shared.index.records import SHARES
+from shared.index.tools import ToolIndex, ToolState
 from shared.text.bm25 import query_terms, tool_terms
 from shared.text.terms import words
 from shared.text.vectors import tool_vectors
@@ -45,7 +46,6 @@ from shared.text.vectors import tool_vectors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from shared.index.contract import ToolIndex
     from shared.text.embedding import Embedder
     from shared.toolset import Toolset
 
@@ -164,8 +164,8 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float32]:
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
-class FakeIndex:
-    """A ToolIndex in memory, held to the same contract suite as the real ones.
+class FakeIndex(ToolIndex):
+    """An index in memory, held to the same contract suite as the real one.
 
     `upserted` and `deleted` list the qualified names written and removed, in order. While `is_down`,
     every method raises IndexUnavailable.
@@ -175,55 +175,55 @@ class FakeIndex:
         self.is_down = False
         self.upserted: list[str] = []
         self.deleted: list[str] = []
-        self._tools: dict[str, EmbeddedTool] = {}
-        self._servers: dict[str, ServerRecord] = {}
-        self._toolsets: dict[str, Toolset] = {}
+        self._points: dict[str, EmbeddedTool] = {}
+        self._records: dict[str, ServerRecord] = {}
+        self._pointsets: dict[str, Toolset] = {}
         self._changes: dict[str, Sequence[DefinitionChange]] = {}
         self._lock = threading.RLock()
 
     def points(self) -> dict[str, EmbeddedTool]:
         """Return all that is written, by qualified name."""
         with self._held():
-            return {stored.tool.qualified_name: stored for stored in self._tools.values()}
+            return {stored.tool.qualified_name: stored for stored in self._points.values()}
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         with self._held():
             for added in tools:
-                self._tools[_id(added.tool)] = added
+                self._points[_id(added.tool)] = added
                 self.upserted.append(added.tool.qualified_name)
 
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
         with self._held():
             for name in tool_names:
-                if self._tools.pop(point_id(server_id, name), None):
+                if self._points.pop(point_id(server_id, name), None):
                     self.deleted.append(f"{server_id}:{name}")
 
     def features_by_digest(self, digests: Collection[str]) -> dict[str, ToolFeatures]:
         with self._held():
-            held = [stored for stored in self._tools.values() if stored.tool.digest in digests]
+            held = [stored for stored in self._points.values() if stored.tool.digest in digests]
         return {stored.tool.digest: _features(stored) for stored in held}
 
     def tool_states(self, server_id: str) -> dict[str, ToolState]:
         with self._held():
-            tools = [stored.tool for stored in self._tools.values()]
+            tools = [stored.tool for stored in self._points.values()]
         mine = [tool for tool in tools if tool.server_id == server_id]
         return {tool.definition.name: state_of(tool) for tool in mine}
 
     def servers_with_tools(self) -> set[str]:
         with self._held():
-            return {stored.tool.server_id for stored in self._tools.values()}
+            return {stored.tool.server_id for stored in self._points.values()}
 
     def set_status_and_groups(self, server_id: str, *, status: Status, groups: frozenset[str]) -> None:
         with self._held():
-            for key, stored in self._tools.items():
+            for key, stored in self._points.items():
                 if stored.tool.server_id == server_id:
-                    self._tools[key] = replace(stored, tool=replace(stored.tool, status=status, groups=groups))
+                    self._points[key] = replace(stored, tool=replace(stored.tool, status=status, groups=groups))
 
     def clear_digests(self, digests: Collection[str]) -> None:
         with self._held():
-            for key, stored in self._tools.items():
+            for key, stored in self._points.items():
                 if stored.tool.digest in digests:
-                    self._tools[key] = replace(stored, tool=replace(stored.tool, digest=""))
+                    self._points[key] = replace(stored, tool=replace(stored.tool, digest=""))
 
     def search(
         self, queries: Sequence[QueryVectors], scope: Scope, depth: int, corpus: Scope | None = None
@@ -246,7 +246,7 @@ class FakeIndex:
 
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         with self._held():
-            return {point: self._tools[point].tool for point in ids if point in self._tools}
+            return {point: self._points[point].tool for point in ids if point in self._points}
 
     def token_sum(self, scope: Scope, encoding: Encoding, form: Form = "wire") -> TokenSum:
         counts = [stored.tool.counts(form).get(encoding) for stored in self._within(scope)]
@@ -264,19 +264,19 @@ class FakeIndex:
 
     def put_server(self, record: ServerRecord) -> None:
         with self._held():
-            self._servers[record.server_id] = record
+            self._records[record.server_id] = record
 
     def server(self, server_id: str) -> ServerRecord | None:
         with self._held():
-            return self._servers.get(server_id)
+            return self._records.get(server_id)
 
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         with self._held():
-            return [record for record in self._servers.values() if record.revision > newer_than]
+            return [record for record in self._records.values() if record.revision > newer_than]
 
     def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
         with self._held():
-            known = sorted(self._servers)
+            known = sorted(self._records)
         of_share = [server_id for server_id in known if zlib.crc32(server_id.encode()) % SHARES == number]
         return [server_id for server_id in of_share if server_id > after][:limit]
 
@@ -307,19 +307,19 @@ class FakeIndex:
 
     def put_toolset(self, toolset: Toolset) -> None:
         with self._held():
-            self._toolsets[toolset.name] = toolset
+            self._pointsets[toolset.name] = toolset
 
     def toolset(self, name: str) -> Toolset | None:
         with self._held():
-            return self._toolsets.get(name)
+            return self._pointsets.get(name)
 
     def toolsets(self) -> list[Toolset]:
         with self._held():
-            return [toolset for _, toolset in sorted(self._toolsets.items())]
+            return [toolset for _, toolset in sorted(self._pointsets.items())]
 
     def delete_toolset(self, name: str) -> None:
         with self._held():
-            self._toolsets.pop(name, None)
+            self._pointsets.pop(name, None)
 
     def close(self) -> None:
         self.is_down = True
@@ -343,7 +343,7 @@ class FakeIndex:
     def _within(self, scope: Scope) -> list[EmbeddedTool]:
         """Return what the scope admits, in the order of the points' ids."""
         with self._held():
-            return [stored for _, stored in sorted(self._tools.items()) if scope.contains(stored.tool)]
+            return [stored for _, stored in sorted(self._points.items()) if scope.contains(stored.tool)]
 
 
 def _bm25(query: SparseVector, tool: SparseVector, corpus: Sequence[EmbeddedTool]) -> float:

@@ -26,7 +26,7 @@ from query.server.listener import HttpListener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.web.routes import page_routes
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.service.token_file import digest
 from shared.upstream.followed_config import FollowedConfig
 from tests.support.fakes import FakeEmbedder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +12,9 @@ from pathlib import Path
 from shared.catalog import Scope
 from shared.errors import LeaseHeld
 from shared.index import versions as stored
-from shared.index.contract import SERVERS_COLLECTION, IndexVersion
-from shared.index.engine import SERVERS_SPEC, Engine
-from shared.index.open_versions import IndexVersions, OpenVersion
-from shared.index.versions import IndexStore
+from shared.index.points import Engine
+from shared.index.records import SERVERS_SPEC
+from shared.index.versions import IndexStore, IndexVersion, IndexVersions, OpenVersion
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
@@ -24,6 +22,7 @@ from shared.text.embedding import Embedder
 from shared.text.tokens import estimate
 from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
+from tests.support.own_collections import own_collections
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.maintenance import migrate as migration
@@ -32,7 +31,7 @@ from workers.maintenance.audit import AuditRounds
 from workers.maintenance.rollout import ModelRollout
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
-ENGINES = ("edge", "local", *(["server"] if QDRANT_URL else []))
+ENGINES = ("edge", *(["server"] if QDRANT_URL else []))
 
 OLD, NEW = "models/old", "models/new"
 
@@ -126,25 +125,14 @@ def _intents(directory: Path) -> Intents:
 
 @contextmanager
 def _engine(name: str, directory: Path) -> Generator[Engine]:
-    if name == "edge":
-        from shared.index.edge.engine import EdgeEngine
-
-        with closing(EdgeEngine(directory)) as edge:
-            yield edge
+    if name == "server":
+        with own_collections(str(QDRANT_URL)) as server:
+            yield server
         return
-    from qdrant_client import QdrantClient  # noqa: TID251  # the adapter under test takes a client
+    from shared.index.edge import EdgeEngine
 
-    from shared.index.server.client import ServerClient
-    from shared.index.server.engine import ServerEngine
-
-    prefix = f"test-{uuid.uuid4().hex[:12]}-"
-    client = (
-        QdrantClient(":memory:") if name == "local" else ServerClient(str(QDRANT_URL), os.environ.get("QDRANT_API_KEY"))
-    )
-    with closing(ServerEngine(client, prefix)) as server:
-        yield server
-        for each in (*server.names(), SERVERS_COLLECTION):
-            server.drop(each)
+    with closing(EdgeEngine(directory)) as edge:
+        yield edge
 
 
 @contextmanager

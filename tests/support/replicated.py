@@ -16,7 +16,7 @@ from shared.catalog import (
     catalog_digest,
     digest,
 )
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from tests.support.fakes import FakeEmbedder, ingested, make_tool
 
 

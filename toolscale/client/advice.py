@@ -16,7 +16,7 @@ from query.caller import operator
 from query.catalogue import catalogue_of
 from query.history import open_history
 from shared.errors import IndexHeld, ServiceRejected
-from shared.index.open_versions import open_index_versions
+from shared.index.versions import open_index_versions
 from shared.settings import Settings
 from shared.text.display import printable
 from shared.text.embedding import FastEmbedder

@@ -13,7 +13,7 @@ from query.caller import ANYONE
 from query.catalogue import catalogue_of
 from query.reports.changes import ChangesRequest, changes_as_object
 from shared.errors import IndexHeld
-from shared.index.open_versions import open_index_versions
+from shared.index.versions import open_index_versions
 from shared.text.display import printable
 from shared.text.embedding import FastEmbedder
 from toolscale.client.instance import service_url

@@ -25,7 +25,7 @@ from query.server.mcp import service_of
 from query.server.usage import COMMAND_LINE
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from shared.errors import IndexHeld, ServiceRejected, ServiceUnreachable, ToolscaleError
-from shared.index.open_versions import open_index_versions
+from shared.index.versions import open_index_versions
 from shared.settings import Settings
 from shared.text.embedding import FastEmbedder
 from shared.upstream.transport.errors import leaves

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from shared.errors import IndexHeld
-from shared.index.open_versions import open_index_versions
+from shared.index.versions import open_index_versions
 from shared.text.embedding import FastEmbedder
 from shared.toolset import Toolset
 from toolscale.client.instance import service_url

@@ -8,7 +8,7 @@ from contextlib import closing
 from shared.catalog import TokenSum
 from shared.errors import ConfigInvalid, IndexHeld, IndexUnavailable, IntentsUnavailable
 from shared.index import open_store
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intents import open_intents
 from shared.settings import Settings
 from toolscale.doctor.finding import Finding, ok, problem, warning

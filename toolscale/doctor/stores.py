@@ -20,8 +20,8 @@ from shared.errors import (
     ServiceUnreachable,
 )
 from shared.index import open_store
-from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
-from shared.index.versions import IndexStore
+from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
+from shared.index.versions import IndexStore, IndexVersion
 from shared.intents.intents import open_intents
 from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
 from shared.settings import Settings
@@ -156,7 +156,7 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         with closing(open_store(settings)) as store:
             active = store.versions().active
             tools = 0 if settings.qdrant_url else _tool_count(store, active)
-            deviations, server = store.deviations(), store.server_version()
+            server = store.server_version()
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
         return
@@ -167,9 +167,6 @@ def check_index(settings: Settings) -> Iterator[Finding]:
     if server and _release(server) < MIN_QDRANT:
         found = f"Qdrant {server}, older than {'.'.join(map(str, MIN_QDRANT))}"
         yield warning("index", found, "upgrade Qdrant: this one weighs words by the tools of all callers")
-    for found in deviations:
-        advice = "options take effect when a collection is created: see docs/deploy.md#a-qdrant-cluster"
-        yield warning("index", f"collection {found}", advice)
     if tools > EMBEDDED_MAX_ADVISED_TOOLS:
         found = f"{tools:,} tools in an embedded index, above {EMBEDDED_MAX_ADVISED_TOOLS:,}"
         yield warning("index", found, "run a Qdrant server and set QDRANT_URL: embedded search compares every tool")

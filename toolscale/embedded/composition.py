@@ -18,7 +18,7 @@ from celery.worker import WorkController
 
 from shared.errors import FollowedConfigUnavailable
 from shared.events import ServerEvent
-from shared.index.open_versions import IndexVersions
+from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
 from shared.memory import return_freed_memory_early

@@ -21,7 +21,7 @@ from workers.indexing.drift import Last, record_changes
 
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
-    from shared.index.contract import ToolIndex, ToolState
+    from shared.index.tools import ToolIndex, ToolState
     from shared.intents.definitions import Definitions, DefinitionsChange
     from shared.intents.intent import Intent
     from shared.intents.intents import Intents

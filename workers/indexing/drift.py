@@ -20,7 +20,7 @@ from workers.indexing.accepted import definition_digest
 
 if TYPE_CHECKING:
     from shared.catalog import ChangeKind
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
     from shared.intents.definitions import Definitions
     from workers.indexing.accepted import Indexed
 

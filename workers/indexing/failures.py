@@ -14,7 +14,7 @@ import structlog
 
 from shared.catalog import ServerRecord, Status
 from shared.errors import ServerError
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record, known_record

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.text.embedding import Embedder
 from shared.text.forms import count_forms
 from shared.text.tokens import Counter

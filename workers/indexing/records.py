@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, catalog_digest
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
 from workers.indexing.changes import Review
 

@@ -19,7 +19,7 @@ import structlog
 
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord, TokenSum
 from shared.errors import EventInvalid, LeaseHeld
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record
 from workers.maintenance.copies import CopyReports

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from shared.catalog import IndexedTool, Scope, ServerRecord
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.text.copies import is_copy
 from shared.text.terms import words
 from shared.text.vectors import keyword_vectors

@@ -18,9 +18,8 @@ import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, point_id
 from shared.errors import EventInvalid, LeaseHeld, ModelUnavailable
-from shared.index.contract import SHARES, IndexVersion
-from shared.index.open_versions import IndexVersions, OpenVersion
-from shared.index.versions import IndexStore, Progress
+from shared.index.records import SHARES
+from shared.index.versions import IndexStore, IndexVersion, IndexVersions, OpenVersion, Progress
 from shared.intents.intent import MigrationProgress
 from shared.intents.intents import Intents
 from shared.text.vectors import tool_vectors

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import structlog
 
 from shared.errors import LeaseHeld
-from shared.index.contract import ToolIndex
-from shared.index.open_versions import IndexVersions
+from shared.index.tools import ToolIndex
+from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.text.embedding import known_models

@@ -9,7 +9,7 @@ import structlog
 
 from shared.catalog import ServerRecord
 from shared.events import ServerAnnouncement
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 

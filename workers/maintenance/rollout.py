@@ -7,7 +7,7 @@ import threading
 import structlog
 
 from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.index.open_versions import IndexVersions
+from shared.index.versions import IndexVersions
 
 _log = structlog.get_logger()
 

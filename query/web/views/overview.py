@@ -14,7 +14,7 @@ from query.web.context_map import context_map
 from query.web.page import Page, PageRequest
 from query.web.servers import by_tokens, servers_for
 from query.web.views.history import known_days, savings_charts, savings_report
-from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS
+from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 
 if TYPE_CHECKING:
     from shared.upstream.followed_config import FollowedConfig

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from shared.catalog import DefinitionChange, IndexedTool, Scope
-    from shared.index.contract import ToolIndex
+    from shared.index.tools import ToolIndex
 
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.

@@ -23,7 +23,7 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.events import ServerAnnouncement, ServerUp
-from shared.index.points import AnyOf
+from shared.index.points import any_of, must
 from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
@@ -84,7 +84,7 @@ def test_a_restart_with_unchanged_servers_embeds_nothing(settings: Settings) -> 
 
             assert found(second) == {"files:read_file", "files:write_file"}
             assert isinstance(second.deps.embedder, FastEmbedder)
-            assert not second.deps.embedder.is_loaded
+            assert second.deps.embedder._loaded is None  # pyright: ignore[reportPrivateUsage]
     assert server.methods.count("tools/list") == 2
 
 
@@ -226,7 +226,7 @@ def add_to_count(embedded: Embedded, qualified_name: str, tokens: int) -> None:
     """Change a count in the payload of a tool, below the index."""
     version = embedded.versions.current()[0].version
     collection = embedded.versions.store._tools(version)  # pyright: ignore[reportPrivateUsage]  # no index writes a count
-    where = (AnyOf("names", (qualified_name,)),)
+    where = must(any_of("names", (qualified_name,)))
     ((stored,), _) = collection.scroll(where, 1)
     collection.set_payload({"token_count": stored["token_count"] + tokens}, where)
 

@@ -36,7 +36,7 @@ from query.toolsets.report import ToolsetRequest
 from query.web.rendering import CONTENT_SECURITY_POLICY
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition, digest
 from shared.errors import HistoryUnavailable, ToolsetUnknown
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.service.redis import connect
 from shared.toolset import Toolset
 from tests.support import replicated

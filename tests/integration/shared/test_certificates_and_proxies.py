@@ -16,10 +16,10 @@ import pytest
 
 from shared.catalog import Endpoint
 from shared.errors import ServerUnreachable
-from shared.index.engine import SERVERS_SPEC
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
-from shared.index.server.probe import unreachable_reason
+from shared.index.client import ServerClient
+from shared.index.records import SERVERS_SPEC
+from shared.index.server import ServerEngine
+from shared.service.qdrant_addresses import unreachable_reason
 from shared.service.redis import connect as connect_redis
 from shared.upstream.dial import Dialler, HttpTarget
 from shared.upstream.transport.http import _tls  # pyright: ignore[reportPrivateUsage]  # a process reads it once
@@ -83,7 +83,7 @@ def test_a_qdrant_server_of_a_private_authority_is_used(
         assert unreachable_reason(url) is None
         with closing(ServerEngine(ServerClient(url, None))) as engine:
             assert not engine.exists("servers")
-            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
 
 
 @pytest.mark.parametrize("exempt", ["", "inside.lan", "127.0.0.1", "inside.lan,127.0.0.1:{port}", "inside.lan, *"])
@@ -95,7 +95,7 @@ def test_all_requests_to_a_qdrant_server_use_the_proxy_of_the_environment(
         monkeypatch.setenv("NO_PROXY", exempt.format(port=urlsplit(url).port))
         with closing(ServerEngine(ServerClient(url, None))) as engine:
             assert not engine.exists("servers")
-            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
 
         asked = [f"{url}/collections/servers/{path}" for path in ("exists", "points/scroll")]
         assert proxy.asked == (asked if exempt in ("", "inside.lan") else [])

@@ -12,14 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from shared.catalog import SparseVector
-from shared.index.edge import config
-from shared.index.edge.collection import EdgeCollection
-from shared.index.engine import CollectionSpec
-from shared.index.points import NamedVector, Point, VectorSchema
+from shared.index import edge
+from shared.index.edge import EdgeCollection
+from shared.index.points import CollectionSpec, NamedVector, Point
 from tests.support.fakes import unit_vector
 
 DIMENSION = 384
-SPEC = CollectionSpec("tools", VectorSchema(DIMENSION, ("name",), ("terms",)), {"digest": "keyword"})
+SPEC = CollectionSpec("tools", {"digest": "keyword"}, DIMENSION, ("name",), ("terms",))
 FIRST, SECOND = (str(UUID(int=number)) for number in (1, 2))
 
 
@@ -37,13 +36,13 @@ def test_a_shard_of_float32_is_searched_and_written_by_this_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr(config, "VectorStorageDatatype", SimpleNamespace(Float16=None))
+        earlier.setattr(edge, "VectorStorageDatatype", SimpleNamespace(Float16=None))
         with closing(EdgeCollection(tmp_path / "tools", SPEC)) as index:
             index.upsert([point(FIRST, 1)])
 
     with closing(EdgeCollection(tmp_path / "tools", SPEC)) as index:
         index.upsert([point(SECOND, 2)])
-        (found,) = index.query([NamedVector("name", unit_vector(2, DIMENSION))], (), 9)
+        (found,) = index.query([NamedVector("name", unit_vector(2, DIMENSION))], {}, 9)
         kept = stored(index, FIRST)
 
     assert list(found) == [SECOND, FIRST]

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from shared.catalog import DefinitionChange, Endpoint, ServerRecord
-from shared.index.contract import SHARES, IndexVersion, ToolIndex
-from shared.index.edge.engine import EdgeEngine
-from shared.index.versions import IndexStore
+from shared.index.edge import EdgeEngine
+from shared.index.records import SHARES
+from shared.index.tools import ToolIndex
+from shared.index.versions import IndexStore, IndexVersion
 from tests.support.index_engines import ENGINES, opened
 
 ADDED = DefinitionChange(tool="log", at=30.5, after="a" * 32)

@@ -26,8 +26,8 @@ from shared.catalog import (
     ToolName,
     ToolVectors,
 )
-from shared.index.contract import SHARES, ToolIndex, ToolState
-from shared.index.tool_index import DIGESTS_A_REQUEST
+from shared.index.records import SHARES
+from shared.index.tools import DIGESTS_A_REQUEST, ToolIndex, ToolState
 from shared.toolset import Selection, Toolset
 from tests.support.fakes import asking, closest, embedded, make_tool, state_of
 from tests.support.index_engines import ENGINES, QDRANT_URL, opened

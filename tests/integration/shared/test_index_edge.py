@@ -14,12 +14,12 @@ import pytest
 
 from shared.catalog import Endpoint, Scope, ServerRecord, TokenSum
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.contract import SERVERS_COLLECTION, TOOLSETS_COLLECTION, collection_name
-from shared.index.edge.shard import FLUSH_EVERY
-from shared.index.tool_index import QdrantIndex
+from shared.index.edge import FLUSH_EVERY
+from shared.index.records import SERVERS_COLLECTION, TOOLSETS_COLLECTION
+from shared.index.versions import IndexVersion
 from shared.settings import load_settings
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool, unit_vector
-from tests.support.indexes import open_edge, open_index
+from tests.support.indexes import OpenIndex, open_edge, open_index
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,7 +65,7 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def _opened(directory: Path) -> closing[QdrantIndex]:
+def _opened(directory: Path) -> closing[OpenIndex]:
     return closing(open_edge(directory, "tools", DIMENSION))
 
 
@@ -116,7 +116,7 @@ def test_a_second_process_is_told_who_uses_the_directory(tmp_path: Path) -> None
 
 
 def test_of_several_that_open_a_new_directory_at_once_one_gets_it(tmp_path: Path) -> None:
-    def attempt(_: int) -> QdrantIndex | ConfigInvalid:
+    def attempt(_: int) -> OpenIndex | ConfigInvalid:
         try:
             return open_edge(tmp_path, "tools", DIMENSION)
         except ConfigInvalid as error:
@@ -125,7 +125,7 @@ def test_of_several_that_open_a_new_directory_at_once_one_gets_it(tmp_path: Path
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(attempt, range(4)))
 
-    winners = [outcome for outcome in outcomes if isinstance(outcome, QdrantIndex)]
+    winners = [outcome for outcome in outcomes if isinstance(outcome, OpenIndex)]
     assert len(winners) == 1
     winners[0].close()
 
@@ -174,4 +174,4 @@ def test_without_a_server_the_index_lies_in_the_data_directory(tmp_path: Path, m
     with closing(open_index(load_settings(data_dir=tmp_path), "a/model", DIMENSION)):
         created = {path.name for path in (tmp_path / "index").iterdir()}
 
-    assert created == {collection_name("a/model", DIMENSION), SERVERS_COLLECTION, TOOLSETS_COLLECTION}
+    assert created == {IndexVersion("a/model", DIMENSION).name, SERVERS_COLLECTION, TOOLSETS_COLLECTION}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, TokenSum, point_id
-from shared.index.contract import ToolIndex
+from shared.index.tools import ToolIndex
 from shared.text.bm25 import query_terms
 from tests.support.fakes import FakeIndex, asking, closest, embedded, make_tool, unit_vector
 from tests.support.index_engines import ENGINES, opened

@@ -11,8 +11,8 @@ from celery import Celery
 
 from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
-from shared.index.engine import tools_spec
-from shared.index.points import AnyOf
+from shared.index.points import any_of, must
+from shared.index.versions import tools_spec
 from tests.chaos.interrupted import Outbox
 from tests.support.builders import definition, listing, up
 from tests.support.index_versions import (
@@ -52,7 +52,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]
 def tamper(shop: Catalogue, deps: Dependencies, key: str = "token_estimate") -> None:
     """Add 10,000 to a stored count, below the index."""
     collection = shop.engine.collection(tools_spec(active_version(deps).version))
-    where = (AnyOf("names", ("files:read_file",)),)
+    where = must(any_of("names", ("files:read_file",)))
     ((stored,), _) = collection.scroll(where, 1)
     collection.set_payload({key: stored[key] + 10_000}, where)
 

@@ -23,11 +23,10 @@ from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope, Serve
 from shared.errors import ServerTimeout
 from shared.events import ServerEvent
 from shared.index import versions as stored
-from shared.index.contract import SCHEMA_VERSION, IndexVersion, ToolState
-from shared.index.engine import SERVERS_SPEC, TOOLSETS_SPEC, Engine, tools_spec
-from shared.index.open_versions import IndexVersions, OpenVersion
-from shared.index.tool_index import QdrantIndex
-from shared.index.versions import IndexStore
+from shared.index.points import Engine
+from shared.index.records import SERVERS_SPEC, TOOLSETS_SPEC
+from shared.index.tools import ToolIndex, ToolState
+from shared.index.versions import SCHEMA_VERSION, IndexStore, IndexVersion, IndexVersions, OpenVersion, tools_spec
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.settings import load_settings
@@ -138,7 +137,7 @@ def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation
     assert lagging == ["gone"]
 
 
-class LargeIndex(QdrantIndex):
+class LargeIndex(ToolIndex):
     """An index with too many tools and servers to list them in every slice."""
 
     def servers_with_tools(self) -> set[str]:

@@ -15,8 +15,8 @@ from query.find import find_tool
 from query.search.live_index import live_index
 from query.search.request import FindRequest
 from shared.catalog import Scope
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
+from shared.index.client import ServerClient
+from shared.index.server import ServerEngine
 from shared.intents.intents import Intents
 from shared.intents.redis import RedisStorage
 from shared.intents.transitions import RetryPolicy
@@ -90,8 +90,8 @@ def test_a_migration_whose_process_was_killed_is_continued_by_the_next(tmp_path:
 
 SHARE = """
 import sys
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
+from shared.index.client import ServerClient
+from shared.index.server import ServerEngine
 from shared.service.redis import connect as connect_redis
 from tests.support.index_versions import NEW, Catalogue, migrate
 from shared.intents.intents import Intents

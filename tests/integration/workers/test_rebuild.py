@@ -19,9 +19,8 @@ from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.errors import IndexLost, IndexUnavailable
-from shared.index.contract import SERVERS_COLLECTION
-from shared.index.open_versions import IndexVersions
-from shared.index.versions import IndexStore
+from shared.index.records import SERVERS_COLLECTION
+from shared.index.versions import IndexStore, IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
@@ -29,6 +28,7 @@ from shared.settings import load_settings
 from tests.support.builders import RETRY_POLICY, definition, down, listing, up
 from tests.support.fakes import SaltedEmbedder
 from tests.support.index_versions import (
+    ENGINES,
     NEW,
     OLD,
     Catalogue,
@@ -41,6 +41,7 @@ from tests.support.index_versions import (
     reconcile_all,
     tools_found,
 )
+from tests.support.own_collections import VanishingCollections
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
@@ -62,10 +63,12 @@ wipes: dict[str, Callable[[Catalogue], None]] = {
 wiped = pytest.mark.parametrize("wipe", wipes.values(), ids=list(wipes))
 
 
-@pytest.fixture
+@pytest.fixture(params=ENGINES)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]:
     """A catalogue of two servers that run and one that is down, on a server whose collections can vanish."""
-    with catalogue("local", tmp_path) as shop:
+    with catalogue(str(request.param), tmp_path) as shop:
+        if request.param == "edge":
+            shop.engine = VanishingCollections(shop.engine)
         fill(shop)
         yield shop
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.migration.measuring import measure
 from benchmarks.migration.results import Results, render
-from shared.index.edge.engine import EdgeEngine
+from shared.index.edge import EdgeEngine
 
 KEPT = Path(__file__).parents[3] / "benchmarks" / "results"
 

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_store
-from shared.index.contract import EMBEDDED_MAX_ADVISED_TOOLS, IndexVersion
+from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
+from shared.index.versions import IndexVersion
 from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store

@@ -44,7 +44,7 @@ class WatchedIndex(FakeIndex):
         return revisions
 
     def lose(self, server_id: str) -> None:
-        del self._servers[server_id]
+        del self._records[server_id]
 
 
 class SlowIndex(WatchedIndex):

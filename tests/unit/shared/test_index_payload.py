@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shared.catalog import Encoding, Scope, ToolDefinition
-from shared.index.contract import collection_name
-from shared.index.payload import matches_nothing, scope_conditions, tool_from, tool_payload
-from shared.index.points import AnyOf, Is, NoneOf
+from shared.index.tools import matches_nothing, scope_filter, tool_from, tool_payload
+from shared.index.versions import IndexVersion
 from tests.support.fakes import make_tool
 
 
@@ -47,30 +46,30 @@ def test_only_an_empty_set_matches_nothing(scope: Scope, nothing: bool) -> None:
 
 
 def test_a_scope_asks_for_its_status_and_only_for_what_it_restricts() -> None:
-    assert scope_conditions(Scope()) == [Is("status", "running")]
-    assert scope_conditions(Scope(groups=frozenset({"b", "a"}), servers=frozenset({"s"}), status="stopped")) == [
-        Is("status", "stopped"),
-        AnyOf("groups", ("a", "b")),
-        AnyOf("server_id", ("s",)),
-    ]
+    assert scope_filter(Scope()) == {"must": [{"key": "status", "match": {"value": "running"}}]}
+    assert scope_filter(Scope(groups=frozenset({"b", "a"}), servers=frozenset({"s"}), status="stopped")) == {
+        "must": [
+            {"key": "status", "match": {"value": "stopped"}},
+            {"key": "groups", "match": {"any": ("a", "b")}},
+            {"key": "server_id", "match": {"any": ("s",)}},
+        ]
+    }
+    assert scope_filter(Scope(status=None)) == {}
 
 
 def test_the_servers_of_repeated_searches_are_sorted_once() -> None:
     scopes = [Scope(servers=frozenset({"b", "a"}), hidden=frozenset({"d", "c"})) for _ in range(2)]
 
-    (_, any_of, none_of), (_, any_of_again, none_of_again) = map(scope_conditions, scopes)
+    first, again = map(scope_filter, scopes)
 
-    assert (any_of, none_of) == (AnyOf("server_id", ("a", "b")), NoneOf("server_id", ("c", "d")))
-    assert isinstance(any_of, AnyOf)
-    assert isinstance(any_of_again, AnyOf)
-    assert any_of.values is any_of_again.values
-    assert isinstance(none_of, NoneOf)
-    assert isinstance(none_of_again, NoneOf)
-    assert none_of.values is none_of_again.values
+    for where, expected in ((first["must"][1], ("a", "b")), (first["must_not"][0], ("c", "d"))):
+        assert (where["key"], where["match"]["any"]) == ("server_id", expected)
+    assert first["must"][1]["match"]["any"] is again["must"][1]["match"]["any"]
+    assert first["must_not"][0]["match"]["any"] is again["must_not"][0]["match"]["any"]
 
 
 def test_another_model_or_dimension_is_another_collection() -> None:
-    names = {collection_name("a/b", 384), collection_name("a/c", 384), collection_name("a/b", 768)}
+    names = {IndexVersion(model, size).name for model, size in (("a/b", 384), ("a/c", 384), ("a/b", 768))}
 
     assert len(names) == 3
     assert all(name.replace("-", "").replace("_", "").isalnum() for name in names)

@@ -17,12 +17,20 @@ import pytest
 
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC, CollectionSpec
-from shared.index.payload import SERVER_INDEXES, TOOL_INDEXES
-from shared.index.points import AnyOf, IndexKind, Is, NamedVector, Point, Vector, VectorSchema
-from shared.index.server.client import ServerClient
-from shared.index.server.engine import ServerEngine
-from shared.index.server.points import BATCH_CHARACTERS, BATCH_POINTS, batches
+from shared.index.client import ServerClient
+from shared.index.points import (
+    CollectionSpec,
+    IndexKind,
+    NamedVector,
+    Point,
+    Vector,
+    any_of,
+    equal_to,
+    must,
+)
+from shared.index.records import SERVERS_SPEC
+from shared.index.server import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches
+from shared.index.tools import TOOL_INDEXES
 from tests.support.http_thread import SilentHandler, served
 from tests.support.indexes import open_server
 from tests.support.ports import free_port
@@ -74,7 +82,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 
     assert refused == {"/collections/tools", "/collections/servers", "/collections/toolsets"}
     assert indexed.count("/collections/tools/index") == len(TOOL_INDEXES)
-    assert indexed.count("/collections/servers/index") == len(SERVER_INDEXES)
+    assert indexed.count("/collections/servers/index") == len(SERVERS_SPEC.indexes)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +97,7 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
 def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKind, schema: object) -> None:
     bodies = dict[str, Any]()
     with scripted_qdrant(creating({"/collections/tools"}), bodies=bodies) as url:
-        ServerEngine(ServerClient(url, None)).ensure(CollectionSpec("tools", VectorSchema(), {"key": kind}))
+        ServerEngine(ServerClient(url, None)).ensure(CollectionSpec("tools", {"key": kind}))
 
     assert bodies["/collections/tools/index"] == {"field_name": "key", "field_schema": schema}
 
@@ -102,7 +110,7 @@ def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_
         writes: list[Callable[[], None]] = [
             lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
             lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
-            lambda: servers.set_payload({"status": "stopped"}, ()),
+            lambda: servers.set_payload({"status": "stopped"}, {}),
         ]
         for write in writes:
             with pytest.raises(IndexUnavailable, match=status):
@@ -139,7 +147,7 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
 
         servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
         servers.delete(["00000000-0000-0000-0000-000000000001"])
-        servers.set_payload({"status": "stopped"}, ())
+        servers.set_payload({"status": "stopped"}, {})
 
     assert [dict(parse_qsl(path.partition("?")[2])) for path in asked] == [{"wait": "true", "ordering": "medium"}] * 3
 
@@ -173,29 +181,46 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
     with scripted_qdrant(lambda _method, _path: (200, lists), asked, bodies) as url:
         servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
 
-        found = servers.query([BY_MEANING, BY_WORDS], (Is("status", "running"),), 5, (AnyOf("groups", ("dev",)),))
+        found = servers.query(
+            [BY_MEANING, BY_WORDS], must(equal_to("status", "running")), 5, must(any_of("groups", ("dev",)))
+        )
 
     assert found == [{HIT: 0.9}, {HIT: 3.5}]
     assert len(asked) == 1
     by_meaning, by_words = bodies["/collections/servers/points/query/batch"]["searches"]
     running = {"must": [{"key": "status", "match": {"value": "running"}}]}
-    assert by_meaning["filter"] == by_words["filter"] == running | {"must_not": []}
+    assert by_meaning["filter"] == by_words["filter"] == running
     assert (by_meaning["query"], by_meaning["limit"], "idf" in by_meaning["params"]) == ([0.5, 0.5], 5, False)
     assert by_words["query"] == {"indices": [3], "values": [1.0]}
     assert by_words["params"]["idf"]["corpus"]["must"] == [{"key": "groups", "match": {"any": ["dev"]}}]
 
 
+def test_facets_and_counts_are_exact_and_of_the_matching_points() -> None:
+    asked, bodies = list[str](), dict[str, Any]()
+    answer = {"hits": [{"value": 3, "count": 2}], "count": 5}
+    with scripted_qdrant(lambda _method, _path: (200, answer), asked, bodies) as url:
+        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        where = must(equal_to("status", "running"))
+
+        assert (servers.facet("revision", where, 9), servers.count(where)) == ({3: 2}, 5)
+
+    assert asked == ["/collections/servers/facet", "/collections/servers/points/count"]
+    of_facet, of_count = bodies.values()
+    assert of_count == {"filter": {"must": [{"key": "status", "match": {"value": "running"}}]}, "exact": True}
+    assert of_facet == of_count | {"key": "revision", "limit": 9}
+
+
 @pytest.mark.parametrize(("status", "lists"), [(200, [{"points": [{"id": HIT}]}]), (200, None), (503, None)])
 def test_a_search_without_readable_scores_is_unavailable(status: int, lists: object) -> None:
     with scripted_qdrant(lambda _method, _path: (status, lists)) as url, pytest.raises(IndexUnavailable):
-        ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], (), 5)
+        ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], {}, 5)
 
 
 def test_a_search_goes_to_the_next_address_while_the_first_one_does_not_answer() -> None:
     with scripted_qdrant(lambda _method, _path: (200, [POINTS])) as url:
         servers = ServerEngine(ServerClient(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
 
-        assert servers.query([BY_MEANING], (), 5) == [{}]
+        assert servers.query([BY_MEANING], {}, 5) == [{}]
 
 
 @pytest.mark.parametrize(("nodes", "requests"), [(1, 1), (2, 2)])
@@ -207,7 +232,7 @@ def test_a_read_goes_to_another_node_while_the_first_one_loads_its_shards(nodes:
     ):
         servers = ServerEngine(ServerClient(",".join((starting, ready)[:nodes]), None)).collection(SERVERS_SPEC)
         with nullcontext() if nodes > 1 else pytest.raises(IndexUnavailable, match="500"):
-            assert servers.scroll((), 5) == ([], None)
+            assert servers.scroll({}, 5) == ([], None)
 
     assert len(asked) == requests
 
@@ -220,7 +245,7 @@ def test_reads_send_the_key() -> None:
 
 
 def test_requests_share_a_connection_and_ask_for_whole_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.client.LIMITS", httpx.Limits(keepalive_expiry=60))
+    monkeypatch.setattr("shared.index.client.LIMITS", httpx.Limits(keepalive_expiry=60))
     # a chunked response ends with a packet of its own, 40 ms after the others
     body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
     with recorded(body) as requests, closing(ServerClient(requests.url, None)) as client:
@@ -232,12 +257,12 @@ def test_requests_share_a_connection_and_ask_for_whole_responses(monkeypatch: py
 
 
 def test_reads_share_a_connection_until_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.connections.IDLE_S", 60.0)
+    monkeypatch.setattr("shared.index.client.IDLE_S", 60.0)
     with recorded(b'{"result": {"points": []}}') as requests:
         client = ServerClient(requests.url, None)
         servers = ServerEngine(client).collection(SERVERS_SPEC)
         for _ in range(3):
-            servers.scroll((), 5)
+            servers.scroll({}, 5)
 
         assert len(set(requests.clients)) == 1
         assert {headers["Accept-Encoding"] for headers in requests.headers} == {"identity"}

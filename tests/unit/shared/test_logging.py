@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 
 from shared.errors import ConfigInvalid
-from shared.index.server.client import ServerClient
+from shared.index.client import ServerClient
 from shared.observability.logging import LEVELS, LIBRARIES, configure_logging
 from shared.upstream.dial import HttpTarget
 from tests.support.hostile.scripted_http import scripted_http

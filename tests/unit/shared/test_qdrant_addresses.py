@@ -13,12 +13,10 @@ from urllib3 import ProxyManager
 from urllib3.connection import HTTPConnection
 
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.engine import SERVERS_SPEC
-from shared.index.server.client import ServerClient
-from shared.index.server.connections import connections
-from shared.index.server.engine import ServerEngine
-from shared.index.server.probe import unreachable_reason
-from shared.service.qdrant_addresses import addresses
+from shared.index.client import ServerClient, connections
+from shared.index.records import SERVERS_SPEC
+from shared.index.server import ServerEngine
+from shared.service.qdrant_addresses import addresses, unreachable_reason
 from shared.settings import load_settings
 from tests.support.http_thread import SilentHandler
 from tests.support.ports import free_port
@@ -58,7 +56,7 @@ def exists(engine: ServerEngine) -> object:
 
 
 def scroll(engine: ServerEngine) -> object:
-    return engine.collection(SERVERS_SPEC).scroll((), 5)
+    return engine.collection(SERVERS_SPEC).scroll({}, 5)
 
 
 @pytest.mark.parametrize("ask", [exists, scroll])
@@ -78,7 +76,7 @@ def test_a_request_is_repeated_once_when_a_server_closes_its_connection(ask: Cal
 
 @pytest.mark.parametrize("idle_s", [0.0, 60.0])
 def test_a_connection_that_was_idle_is_opened_again(idle_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.connections.IDLE_S", idle_s)
+    monkeypatch.setattr("shared.index.client.IDLE_S", idle_s)
     monkeypatch.setattr(SilentHandler, "protocol_version", "HTTP/1.1")  # which keeps connections
     connected = itertools.count()
     connect = HTTPConnection.connect
@@ -93,17 +91,17 @@ def test_a_connection_that_was_idle_is_opened_again(idle_s: float, monkeypatch: 
         closing(ServerEngine(ServerClient(url, None))) as engine,
     ):
         for _ in range(3):
-            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
 
     assert next(connected) == (1 if idle_s else 3)
 
 
 def test_a_read_goes_to_the_next_address_where_the_handshake_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.client.CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("shared.index.client.CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, scripted_qdrant(creating(set())) as url:
         client = ServerClient(f"https://127.0.0.1:{silent.getsockname()[1]},{url}", None)
         with closing(ServerEngine(client)) as engine:
-            assert engine.collection(SERVERS_SPEC).scroll((), 5) == ([], None)
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
 
 
 def test_a_read_after_the_end_of_its_client_is_unavailable() -> None:
@@ -113,7 +111,7 @@ def test_a_read_after_the_end_of_its_client_is_unavailable() -> None:
         engine.close()
 
         with pytest.raises(IndexUnavailable, match="closed"):
-            collection.scroll((), 5)
+            collection.scroll({}, 5)
 
 
 def test_a_password_of_a_proxy_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.index import open_store
-from shared.index.contract import IndexVersion
+from shared.index.versions import IndexVersion
 from shared.settings import load_settings
 from tests.support.indexes import open_server
 from tests.support.scripted_qdrant import creating, scripted_qdrant
@@ -72,7 +71,7 @@ def test_a_collection_that_cannot_be_read_yet_is_waited_for(status: int) -> None
 
 
 def test_a_collection_that_stays_unreadable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.server.engine.CREATION_S", 0.2)
+    monkeypatch.setattr("shared.index.server.CREATION_S", 0.2)
     usual = creating(set())
     with (
         scripted_qdrant(lambda method, path: (500, None) if "scroll" in path else usual(method, path)) as url,
@@ -81,32 +80,18 @@ def test_a_collection_that_stays_unreadable_is_an_error(monkeypatch: pytest.Monk
         open_server(url, "tools", 4)
 
 
-def test_doctor_reports_the_options_that_a_collection_does_not_have() -> None:
-    shard = {"shard_id": 0, "state": "Active", "points_count": 1}
-    dead = {"shard_id": 0, "state": "Dead", "peer_id": 2}
-    answers = {
-        "/collections": {"collections": [{"name": "servers"}, {"name": "of-another-program"}]},
-        "/collections/servers/cluster": _shards(local=[shard], remote=[dead]),
-    }
-    assert _warnings(answers, "on_disk=true shard_number=1", nodes=3) == [
-        "collection servers: replication_factor is 1, not 2",
-        "collection servers: on_disk is False, not True",
-    ]
-
-
 @pytest.mark.parametrize(("version", "is_old"), [("1.18.3", True), ("1.19.0", False), ("2.0.0-dev", False)])
 def test_doctor_warns_of_a_server_that_weighs_words_by_the_tools_of_all(version: str, *, is_old: bool) -> None:
-    expected = [f"Qdrant {version}, older than 1.19"] * is_old
-    assert _warnings({"/collections": {"collections": []}}, version=version) == expected
+    usual = creating({"/collections/servers", "/collections/toolsets"})
 
+    def answer(method: str, path: str) -> tuple[int, object]:
+        return (200, []) if path == "/collections/servers/points" else usual(method, path)
 
-def test_more_replicas_than_wanted_are_no_difference() -> None:
-    replicas = [{"shard_id": 0, "state": "Active", "peer_id": peer, "points_count": 1} for peer in (1, 2)]
-    answers = {
-        "/collections": {"collections": [{"name": "servers"}]},
-        "/collections/servers/cluster": _shards(local=replicas[:1], remote=replicas[1:]),
-    }
-    assert _warnings(answers, "replication_factor=1", nodes=3) == []
+    with scripted_qdrant(answer, version=version) as url:
+        findings = list(check_index(load_settings(qdrant_url=url)))
+
+    warnings = [finding.found for finding in findings if finding.level == "warning"]
+    assert warnings == [f"Qdrant {version}, older than 1.19"] * is_old
 
 
 @pytest.mark.parametrize(
@@ -122,23 +107,3 @@ def test_more_replicas_than_wanted_are_no_difference() -> None:
 def test_an_option_that_qdrant_does_not_have_ends_the_start(options: str, message: str) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         load_settings(qdrant_collection=options)
-
-
-def _shards(local: Sequence[object], remote: Sequence[object]) -> dict[str, object]:
-    """Return the description of a collection's shards by the first of several nodes."""
-    return {"peer_id": 1, "shard_count": 1, "local_shards": local, "remote_shards": remote, "shard_transfers": []}
-
-
-def _warnings(
-    answers: Mapping[str, object], options: str | None = None, nodes: int = 1, version: str = "1.19.0"
-) -> list[str]:
-    """Return the warnings of the doctor about a Qdrant server with these results by path."""
-    usual = creating({"/collections/servers", "/collections/toolsets"})
-    results: dict[str, object] = {"/collections/servers/points": [], **answers}
-
-    def answer(method: str, path: str) -> tuple[int, object]:
-        return (200, results[path]) if path in results else usual(method, path)
-
-    with scripted_qdrant(answer, nodes=nodes, version=version) as url:
-        settings = load_settings(qdrant_url=url, qdrant_collection=options)
-        return [finding.found for finding in check_index(settings) if finding.level == "warning"]

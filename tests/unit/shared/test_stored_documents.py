@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from shared.catalog import DefinitionChange, Endpoint, RejectedTool, ServerRecord
 from shared.events import ServerAnnouncement
-from shared.index.payload import (
+from shared.index.points import Point
+from shared.index.records import (
     changes_from,
     changes_payload,
     server_from,
@@ -22,7 +23,6 @@ from shared.index.payload import (
     toolset_from,
     toolset_payload,
 )
-from shared.index.points import Point
 from shared.intents.intent import Intent, readable_intent
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig

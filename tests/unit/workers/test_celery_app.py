@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from shared.catalog import Listing
 from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
-from shared.index.contract import SHARES
-from shared.index.open_versions import IndexVersions
+from shared.index.records import SHARES
+from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
