@@ -102,7 +102,8 @@ def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
                 raise RedisConnectionError("the connection of this channel was closed")
             if self._kept_client and not asynchronous and self._kept_client.connection_pool is self.pool:
                 return self._kept_client
-            client = cast("Any", super())._create_client(asynchronous)
+            create = cast("Callable[[bool], Any]", super()._create_client)
+            client = create(asynchronous)
             client.set_response_callback("BRPOP", checked_pop)
             client.set_response_callback("RPOP", checked_item)
             if not asynchronous:
