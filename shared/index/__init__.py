@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from shared.errors import ConfigInvalid
 
@@ -33,10 +37,11 @@ def open_engine(settings: Settings) -> Engine:
     """
     try:
         if settings.qdrant_url:
-            from shared.index.client import ServerClient  # noqa: PLC0415  # 3 s to import
-            from shared.index.server import ServerEngine  # noqa: PLC0415  # as above
+            with _without_fastembed():
+                from shared.index.client import ServerClient  # noqa: PLC0415  # a second to import
+                from shared.index.server import ServerEngine  # noqa: PLC0415  # as above
 
-            client = ServerClient(settings.qdrant_url, settings.qdrant_api_key)
+                client = ServerClient(settings.qdrant_url, settings.qdrant_api_key)
             return ServerEngine(client, settings.qdrant_collection)
         from shared.index.edge import EdgeEngine  # noqa: PLC0415  # in no image that has a server
 
@@ -44,3 +49,20 @@ def open_engine(settings: Settings) -> Engine:
     except ModuleNotFoundError as error:
         setting = "set" if settings.qdrant_url else "not set"
         raise ConfigInvalid(f"QDRANT_URL is {setting}, which needs the package {error.name}") from error
+
+
+@contextmanager
+def _without_fastembed() -> Generator[None]:
+    """Let Qdrant's client be imported and made without fastembed, which would embed texts for it.
+
+    Toolscale embeds by itself, and most processes never: fastembed and ONNX Runtime take 2 s and 40 MB.
+    """
+    modules = cast("dict[str, ModuleType | None]", sys.modules)
+    if "fastembed" in modules:
+        yield
+        return
+    modules["fastembed"] = None
+    try:
+        yield
+    finally:
+        del modules["fastembed"]

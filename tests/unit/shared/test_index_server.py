@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, nullcontext
@@ -308,3 +310,16 @@ def recorded(body: bytes) -> Generator[Recorded]:
     with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         requests.url = f"http://127.0.0.1:{server.server_port}"
         yield requests
+
+
+def test_a_process_that_embeds_nothing_opens_a_server_without_loading_what_embeds() -> None:
+    program = (
+        "import sys; from shared.index import open_engine; from shared.settings import load_settings\n"
+        "open_engine(load_settings(qdrant_url='http://127.0.0.1:1'))\n"
+        "print({'fastembed', 'onnxruntime'} & sys.modules.keys())\n"
+        "import fastembed"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert loaded.stdout.strip() == "set()"
