@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,12 +134,14 @@ def listening_to(
     most: int = 100,
     reconnect: ReconnectPolicy = HASTY,
     metrics: NotificationMetrics | None = None,
+    may_listen: Callable[[], bool] = lambda: True,
 ) -> Generator[None]:
     """Listen until the block ends, with waits short enough for a test."""
     dialler = Dialler(servers.targets, frozenset({"127.0.0.1"}), None, {})
     policy = SubscriptionPolicy(lambda: servers.targets, dialler, listen, most)
     supervisor = ListenerSupervisor(
         *("toolscale/notifications", servers.intents, servers.emit, policy),
+        may_listen=may_listen,
         beat=servers.polled,
         metrics=metrics,
         reconnect=reconnect,

@@ -15,6 +15,7 @@ from shared.catalog import Endpoint
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerChanged, ServerRef
 from shared.intents.intents import Intents
+from shared.observability.failures import FailureLog
 from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, StdioTarget, Target
 from workers.notifications.listener import (
@@ -24,9 +25,7 @@ from workers.notifications.listener import (
     ListenerDependencies,
     ReconnectPolicy,
 )
-from workers.notifications.membership import Membership, SoleMember
 from workers.notifications.metrics import NotificationMetrics
-from workers.notifications.rendezvous import owner
 from workers.notifications.running_servers import RunningServers, kills_workers
 from workers.sources.announcer import Emit
 
@@ -59,10 +58,12 @@ class SubscriptionPolicy:
 
 
 class ListenerSupervisor:
-    """Keeps a listener for each server that runs, was listed, does not kill its workers, and belongs to this member.
+    """Keeps a listener for each server that runs, was listed, and does not kill its workers.
 
-    A failed server affects only its own listener. The supervisor calls `beat` after each read of the intents.
-    While the members change, two of them may listen to a server, or none: each new connection requests a
+    Each poll calls `may_listen`, whose False closes all connections, and after success `beat`.
+    A failed server affects only its own listener.
+
+    While two processes change places, both may listen to a server, or none. Each new connection requests a
     reconciliation, so no change is lost.
     """
 
@@ -73,7 +74,7 @@ class ListenerSupervisor:
         emit: Emit,
         policy: SubscriptionPolicy,
         *,
-        membership: Membership | None = None,
+        may_listen: Callable[[], bool] = lambda: True,
         beat: Callable[[], None] = lambda: None,
         metrics: NotificationMetrics | None = None,
         reconnect: ReconnectPolicy = DEFAULT_RECONNECT,
@@ -82,8 +83,8 @@ class ListenerSupervisor:
         self._source = source
         self._intents = intents
         self._servers = RunningServers(intents)
-        self._membership = membership or SoleMember()
-        self._members: frozenset[str] = frozenset()
+        self._may_listen = may_listen
+        self._is_active = False
         self._configured: dict[str, Target] = {}
         self._is_stale = False
         self._emit = emit
@@ -93,7 +94,7 @@ class ListenerSupervisor:
         self._reconnect = reconnect
         self._poll_s = poll_s
         self._listeners: dict[str, tuple[_ListenTarget, anyio.CancelScope]] = {}
-        self._reported = ""
+        self._unreadable = FailureLog("intents_unreadable")
         self._is_full = False
 
     async def run(self) -> None:
@@ -107,20 +108,19 @@ class ListenerSupervisor:
     async def _update_listeners(self, tasks: TaskGroup, limits: ConnectionLimits) -> None:
         try:
             await anyio.to_thread.run_sync(self._refresh, abandon_on_cancel=True)
-        except (IntentsUnavailable, ValidationError) as error:  # ValidationError: an invalid stored intent
-            self._report(str(error))
+        except Exception as error:  # noqa: BLE001  # the next poll may succeed; connections stay open until then
+            self._unreadable.log(error)
             return
-        self._reported = ""
         if self._is_stale:
             self._apply(self._wanted(), tasks, limits)
             self._is_stale = False
         self._beat()
 
     def _refresh(self) -> None:
-        """Read the members, the operator's file and the changed intents."""
-        members, configured = self._membership.heartbeat(), dict(self._policy.configured())
-        self._is_stale |= (members, configured) != (self._members, self._configured)
-        self._members, self._configured = members, configured
+        """Renew the right to listen, and read the operator's file and the changed intents."""
+        is_active, configured = self._may_listen(), dict(self._policy.configured())
+        self._is_stale |= (is_active, configured) != (self._is_active, self._configured)
+        self._is_active, self._configured = is_active, configured
         self._is_stale |= self._servers.refresh()
 
     def _apply(self, wanted: dict[str, _ListenTarget], tasks: TaskGroup, limits: ConnectionLimits) -> None:
@@ -156,7 +156,9 @@ class ListenerSupervisor:
                 await anyio.sleep(self._reconnect.unsupported_s)
 
     def _wanted(self) -> dict[str, _ListenTarget]:
-        """Return the address of each server that needs a listener of this member."""
+        """Return the address of each server that needs a listener."""
+        if not self._is_active:
+            return {}
         wanted = {
             server_id: _ListenTarget(server.endpoint, self._configured.get(server_id))
             for server_id, server in self._servers.items()
@@ -166,7 +168,7 @@ class ListenerSupervisor:
         return {
             server_id: listen_target
             for server_id, listen_target in wanted.items()
-            if self._is_subscribed(listen_target) and owner(server_id, self._members) == self._membership.member
+            if self._is_subscribed(listen_target)
         }
 
     def _is_subscribed(self, listen_target: _ListenTarget) -> bool:
@@ -185,7 +187,7 @@ class ListenerSupervisor:
         except (EventInvalid, ValidationError):
             return True  # the server has no valid intent any more
         except IntentsUnavailable as error:
-            self._report(str(error))
+            self._unreadable.log(error)
             return False
         return True
 
@@ -194,8 +196,3 @@ class ListenerSupervisor:
         if is_full and not self._is_full:
             _log.warning("subscription_limit_reached", servers=wanted, most=self._policy.max_connections)
         self._is_full = is_full
-
-    def _report(self, reason: str) -> None:
-        if reason != self._reported:
-            _log.warning("intents_unreadable", reason=reason)
-            self._reported = reason

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from anyio.from_thread import start_blocking_portal
 
-from shared.errors import IntentsUnavailable
 from shared.intents.intents import Intents
 from shared.service.protection import full_environment
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dialler import dialler_for
-from workers.notifications.membership import membership_of
 from workers.notifications.metrics import NotificationMetrics
 from workers.notifications.open_files import connection_limit
 from workers.sources.announcer import Emit
@@ -35,19 +33,18 @@ def listeners_running(
     emit: Emit,
     registry: CollectorRegistry,
     *,
+    may_listen: Callable[[], bool] = lambda: True,
     beat: Callable[[], None] = lambda: None,
 ) -> Generator[None]:
-    """Listen to this process's share of the servers, and close all connections when the block ends.
+    """Listen to the servers that the settings select, and close all connections when the block ends.
 
-    The processes with the same Redis share the servers that the settings select.
-    The metrics are registered in `registry`.
+    The metrics are registered in `registry`; for `may_listen` and `beat` see `ListenerSupervisor`.
     """
     from workers.notifications.supervisor import ListenerSupervisor  # noqa: PLC0415  # the SDK takes a second to import
 
-    membership = membership_of(settings)
     supervisor = ListenerSupervisor(
         *(SOURCE, intents, emit, _subscription_policy(settings)),
-        membership=membership,
+        may_listen=may_listen,
         beat=beat,
         metrics=NotificationMetrics(registry),
     )
@@ -57,8 +54,6 @@ def listeners_running(
             yield
         finally:
             running.cancel()
-            with suppress(IntentsUnavailable):  # the place expires
-                membership.leave()
 
 
 def _subscription_policy(settings: Settings) -> SubscriptionPolicy:
