@@ -17,8 +17,7 @@ from shared.service.interrupts import interrupt_once
 from shared.settings import Settings, load_service_settings
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.notifications.lease import ListeningLease
-from workers.notifications.open_files import connection_limit
-from workers.notifications.thread import SOURCE, listeners_running
+from workers.notifications.supervisor import SOURCE, connection_limit, listeners_running
 from workers.producers.process import source_process
 
 # The supervisor reads the intents every two seconds.

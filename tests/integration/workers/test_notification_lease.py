@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
 from workers.notifications.lease import ListeningLease
-from workers.notifications.running_servers import RunningServers
+from workers.notifications.supervisor import RunningServers
 
 pytestmark = pytest.mark.redis
 

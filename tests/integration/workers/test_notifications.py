@@ -36,7 +36,7 @@ from tests.support.notifying import (
     notifying_stdio,
 )
 from tests.support.waiting import eventually
-from workers.notifications.metrics import NotificationMetrics
+from workers.notifications.listener import NotificationMetrics
 
 
 @pytest.fixture
