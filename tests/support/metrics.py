@@ -14,7 +14,7 @@ from shared.observability import unreadable
 from shared.observability.metrics import exposition
 from workers import metrics as worker_metrics
 from workers.monitoring import beat, queue, redis_memory
-from workers.notifications import metrics as notification_metrics
+from workers.notifications import listener
 from workers.sources import metrics as source_metrics
 
 DECLARED = (
@@ -25,7 +25,7 @@ DECLARED = (
     *redis_memory.METRICS,
     *beat.METRICS,
     *source_metrics.METRICS,
-    *notification_metrics.METRICS,
+    *listener.METRICS,
 )
 """Every metric that some process shows."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +19,8 @@ from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
 from tests.support.warm import Process, start
 from workers.emit import Emitter
-from workers.notifications.listener import DEFAULT_RECONNECT, ReconnectPolicy
-from workers.notifications.metrics import NotificationMetrics
-from workers.notifications.supervisor import ListenerSupervisor, SubscriptionPolicy
+from workers.notifications.listener import DEFAULT_RECONNECT, NotificationMetrics, ReconnectPolicy
+from workers.notifications.supervisor import ListenerSupervisor
 
 PROGRAM = Path(__file__).parent / "hostile" / "notifying_server.py"
 HASTY = replace(DEFAULT_RECONNECT, least_between_s=0.05, first_retry_s=0.05, longest_retry_s=0.2)
@@ -134,12 +133,15 @@ def listening_to(
     most: int = 100,
     reconnect: ReconnectPolicy = HASTY,
     metrics: NotificationMetrics | None = None,
+    may_listen: Callable[[], bool] = lambda: True,
 ) -> Generator[None]:
     """Listen until the block ends, with waits short enough for a test."""
-    dialler = Dialler(servers.targets, frozenset({"127.0.0.1"}), None, {})
-    policy = SubscriptionPolicy(lambda: servers.targets, dialler, listen, most)
     supervisor = ListenerSupervisor(
-        *("toolscale/notifications", servers.intents, servers.emit, policy),
+        *(servers.intents, servers.emit, Dialler(servers.targets, frozenset({"127.0.0.1"}), None, {})),
+        configured=lambda: servers.targets,
+        listen=listen,
+        most=most,
+        may_listen=may_listen,
         beat=servers.polled,
         metrics=metrics,
         reconnect=reconnect,

@@ -1,4 +1,7 @@
-"""The notification listeners as a process, for the scaled composition: `python -m workers.notifications`."""
+"""The notification listeners as a process, for the scaled composition: `python -m workers.notifications`.
+
+Of several processes on one Redis, one listens; the others take over when it ends.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from shared.observability.logging import configure_logging
 from shared.service.interrupts import interrupt_once
 from shared.settings import Settings, load_service_settings
 from workers.monitoring.index import warn_if_index_unreachable
-from workers.notifications.open_files import connection_limit
-from workers.notifications.thread import SOURCE, listeners_running
+from workers.notifications.lease import ListeningLease
+from workers.notifications.supervisor import SOURCE, connection_limit, listeners_running
 from workers.producers.process import source_process
 
 # The supervisor reads the intents every two seconds.
@@ -42,8 +45,11 @@ def _listen(settings: Settings) -> None:
     warn_if_index_unreachable(settings)
     with (
         source_process(settings, [SOURCE], READY_WITHIN_S) as process,
+        ListeningLease(process.intents) as lease,
         listeners_running(
-            settings, process.intents, process.emit, process.registry, beat=partial(process.beat, SOURCE)
+            *(settings, process.intents, process.emit, process.registry),
+            may_listen=lease.is_held,
+            beat=partial(process.beat, SOURCE),
         ),
     ):
         _log.info("notifications_started", listen=settings.subscribe, most=connection_limit())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NoReturn
 
@@ -43,19 +43,6 @@ _TRANSIENT_STATUSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NotificationCallbacks:
-    """Callbacks that return at once.
-
-    The session calls `on_connected` when the server can send notifications, and `on_changed` after a change.
-    It calls `on_notification` for each notification; several may make one change, and the other way round.
-    """
-
-    on_connected: Callable[[], None]
-    on_changed: Callable[[], None]
-    on_notification: Callable[[], None]
-
-
 @dataclass(slots=True)
 class NotificationSessionState(SessionState):
     """State of one notification session.
@@ -86,9 +73,17 @@ class NotificationSessionState(SessionState):
         self.ended.set()
 
 
-async def listen(server_id: str, target: Target, callbacks: NotificationCallbacks, connect_s: float) -> NoReturn:
+async def listen(
+    server_id: str,
+    target: Target,
+    connect_s: float,
+    *,
+    on_connected: Callable[[], None],
+    on_changed: Callable[[], None],
+) -> NoReturn:
     """Listen until the connection ends; `connect_s` bounds the time until it is established.
 
+    `on_connected` is called when the server can send notifications, and `on_changed` for each one. Both return at once.
     After a cancellation, the session still closes properly, within about two seconds.
 
     Raises:
@@ -97,108 +92,102 @@ async def listen(server_id: str, target: Target, callbacks: NotificationCallback
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + connect_s)
     state = NotificationSessionState(server_id, scope, secrets_of(target))
-    session = _Session(target, callbacks, state)
+    session = _Session(target, state, on_connected, on_changed)
     error: Exception = ServerUnreachable(server_id, "the connection ended")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_close_when_cancelled, session)
+        tasks.start_soon(session.close_when_cancelled)
         with anyio.CancelScope(shield=True):
-            error = await _end_reason(session, connect_s)
+            error = await session.end_reason(connect_s)
         tasks.cancel_scope.cancel()
     raise error
-
-
-async def _close_when_cancelled(session: _Session) -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        session.close()
-
-
-async def _end_reason(session: _Session, connect_s: float) -> Exception:
-    """Run the session, and return the reason why it failed or ended."""
-    state = session.state
-    try:
-        with state.scope:
-            await session.run()
-    except FOREIGN_ERRORS as error:
-        server_error = to_server_error(state, error)
-        if server_error is None:
-            return error
-        server_error.__cause__ = error  # the caller raises it outside the task group
-        return server_error
-    return state.error or ServerTimeout(state.server_id, f"no connection to listen on within {connect_s:g} s")
 
 
 class _Session:
     """One session with one server."""
 
-    def __init__(self, target: Target, callbacks: NotificationCallbacks, state: NotificationSessionState) -> None:
-        self.state = state
+    def __init__(
+        self,
+        target: Target,
+        state: NotificationSessionState,
+        on_connected: Callable[[], None],
+        on_changed: Callable[[], None],
+    ) -> None:
         self._target = target
-        self._callbacks = callbacks
+        self._state = state
+        self._on_connected = on_connected
+        self._on_changed = on_changed
         self._open_scope: anyio.CancelScope | None = None
 
-    def close(self) -> None:
-        """End the session, or abandon the attempt to establish it."""
-        (self._open_scope or self.state.scope).cancel()
+    async def close_when_cancelled(self) -> None:
+        """End the session, or abandon the attempt to establish it, once this task is cancelled."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            (self._open_scope or self._state.scope).cancel()
 
-    async def run(self) -> None:
-        """Connect, listen until the connection ends, and close the session on the server.
+    async def end_reason(self, connect_s: float) -> Exception:
+        """Connect, listen, and return the reason why the session failed or ended."""
+        state = self._state
+        try:
+            with state.scope:
+                await self._run()
+        except FOREIGN_ERRORS as error:
+            server_error = to_server_error(state, error)
+            if server_error is None:
+                return error
+            server_error.__cause__ = error  # the caller raises it outside the task group
+            return server_error
+        return state.error or ServerTimeout(state.server_id, f"no connection to listen on within {connect_s:g} s")
 
-        Raises:
-            ServerError: the connection failed or ended.
-        """
-        state = self.state
+    async def _run(self) -> None:
+        """Listen until the connection ends, and close the session on the server."""
+        state = self._state
         transport = RawToolInterceptor(open_transport(self._target, MAX_MESSAGE_BYTES, SILENCE_S, state), state)
         async with Client(
             transport, mode="auto", cache=None, client_info=_US, message_handler=self._on_message
         ) as client:
             with anyio.CancelScope() as self._open_scope:
-                await self._listen(client)
+                if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    await self._subscribe(client)
+                else:
+                    await self._await_stream()
+                    self._connected()
+                    await state.ended.wait()
             # without a proper close the session stays open on its server
             state.scope.deadline = anyio.current_time() + _FAREWELL_S
         raise state.fail(ServerUnreachable(state.server_id, "the connection ended"))
 
-    async def _listen(self, client: Client) -> None:
-        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            await _subscribe(client, replace(self._callbacks, on_connected=self._on_connected), self.state)
-        else:
-            await _await_stream(self._target, self.state)
-            self._on_connected()
-            await self.state.ended.wait()
+    async def _subscribe(self, client: Client) -> None:
+        """Listen by `subscriptions/listen` until client or server ends the subscription."""
+        state = self._state
+        try:
+            async with client.listen(tools_list_changed=True) as subscription:
+                if not subscription.honored.tools_list_changed:
+                    raise state.fail(NotificationsUnsupported(state.server_id, "it sends no notifications of tools"))
+                self._connected()
+                async for _ in subscription:
+                    pass  # `_on_message` has had the notification
+        except MCPError as error:
+            if error.code in _CANNOT_LISTEN:
+                raise state.fail(NotificationsUnsupported(state.server_id, "it has no subscriptions")) from error
+            raise
+        except SubscriptionLost as error:
+            raise state.fail(ServerUnreachable(state.server_id, "the subscription was lost")) from error
+
+    async def _await_stream(self) -> None:
+        """Wait until a server of an earlier revision can send; only streamable HTTP needs a separate stream."""
+        if not isinstance(self._target, HttpTarget) or self._target.transport != "streamable-http":
+            return
+        with anyio.move_on_after(_STREAM_PATIENCE_S):
+            await self._state.opened.wait()
+        if not self._state.opened.is_set():  # without a session the SDK requests no stream
+            server_id = self._state.server_id
+            raise self._state.fail(NotificationsUnsupported(server_id, "it keeps no session for notifications"))
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):  # also called for those of a subscription
-            self._callbacks.on_notification()
-            self._callbacks.on_changed()
+        if isinstance(message, ToolListChangedNotification):
+            self._on_changed()
 
-    def _on_connected(self) -> None:
-        self.state.scope.deadline = math.inf
-        self._callbacks.on_connected()
-
-
-async def _subscribe(client: Client, callbacks: NotificationCallbacks, state: NotificationSessionState) -> None:
-    """Listen by `subscriptions/listen` until client or server ends the subscription."""
-    try:
-        async with client.listen(tools_list_changed=True) as subscription:
-            if not subscription.honored.tools_list_changed:
-                raise state.fail(NotificationsUnsupported(state.server_id, "it sends no notifications of tools"))
-            callbacks.on_connected()
-            async for _ in subscription:
-                callbacks.on_changed()
-    except MCPError as error:
-        if error.code in _CANNOT_LISTEN:
-            raise state.fail(NotificationsUnsupported(state.server_id, "it has no subscriptions")) from error
-        raise
-    except SubscriptionLost as error:
-        raise state.fail(ServerUnreachable(state.server_id, "the subscription was lost")) from error
-
-
-async def _await_stream(target: Target, state: NotificationSessionState) -> None:
-    """Wait until a server of an earlier revision can send; only streamable HTTP needs a separate stream."""
-    if not isinstance(target, HttpTarget) or target.transport != "streamable-http":
-        return
-    with anyio.move_on_after(_STREAM_PATIENCE_S):
-        await state.opened.wait()
-    if not state.opened.is_set():  # without a session the SDK requests no stream
-        raise state.fail(NotificationsUnsupported(state.server_id, "it keeps no session for notifications"))
+    def _connected(self) -> None:
+        self._state.scope.deadline = math.inf
+        self._on_connected()

@@ -5,19 +5,55 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import anyio
 import structlog
+from prometheus_client import CollectorRegistry, Gauge
 
 from shared.errors import NotificationsUnsupported, ServerError
+from shared.observability.metrics import Metric, counter
 from shared.upstream.dial import Target
-from workers.notifications.connection import NotificationCallbacks, listen
-from workers.notifications.metrics import NotificationMetrics
+from workers.notifications.connection import listen
+
+SERVERS = Metric(
+    "toolscale_subscription_servers",
+    "gauge",
+    "servers",
+    "Servers to connect to for notifications, `wanted`, and those with an open connection, `connected`.",
+    ("state",),
+)
+CONNECTIONS = Metric(
+    "toolscale_subscription_connections_total",
+    "counter",
+    "connections",
+    "Connections for notifications: `opened`; `lost` after that; `failed` before; `unsupported`: the server does "
+    "not support notifications.",
+    ("outcome",),
+)
+NOTIFICATIONS = Metric(
+    "toolscale_subscription_notifications_total",
+    "counter",
+    "notices",
+    "Notifications of changed tools; several of one server request one reconciliation.",
+)
+METRICS = (SERVERS, CONNECTIONS, NOTIFICATIONS)
 
 _log = structlog.get_logger()
+
+
+class NotificationMetrics:
+    """The metrics of all listeners of a process."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Register the metrics in `registry`, by default a new one."""
+        registry = CollectorRegistry() if registry is None else registry
+        servers = Gauge(SERVERS.name, SERVERS.description, SERVERS.labels, registry=registry)
+        self.wanted, self.connected = servers.labels("wanted"), servers.labels("connected")
+        self.connections = counter(CONNECTIONS, registry)
+        self.notifications = counter(NOTIFICATIONS, registry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +86,6 @@ class ConnectionLimits:
     connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(16))
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerDependencies:
-    """Callables of a listener.
-
-    `target` returns the server's current target, and may block.
-    `request_reconcile` returns whether the event was recorded.
-    """
-
-    target: Callable[[], Target]
-    request_reconcile: Callable[[], Awaitable[bool]]
-
-
 class Backoff:
     """Seconds to wait before a retry: doubling from `first_s` up to `longest_s`."""
 
@@ -80,18 +104,24 @@ class Backoff:
 
 
 class Listener:
-    """Listens to one server until cancelled; no behaviour of the server ends it."""
+    """Listens to one server until cancelled; no behaviour of the server ends it.
+
+    `target` returns the server's current target, and `record_change` whether the event needs no repetition. Both are
+    called in a thread, since they may block.
+    """
 
     def __init__(
         self,
         server_id: str,
-        dependencies: ListenerDependencies,
+        target: Callable[[], Target],
+        record_change: Callable[[], bool],
         limits: ConnectionLimits,
         policy: ReconnectPolicy,
         metrics: NotificationMetrics,
     ) -> None:
         self._server_id = server_id
-        self._dependencies = dependencies
+        self._target = target
+        self._record_change = record_change
         self._limits = limits
         self._policy = policy
         self._metrics = metrics
@@ -100,62 +130,65 @@ class Listener:
 
     async def run(self) -> None:
         """Listen until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._request_reconciles)
-            await self._stay_connected()
-
-    async def _stay_connected(self) -> None:
         backoff = Backoff(self._policy.first_retry_s, self._policy.longest_retry_s)
-        while True:
-            wait_s = await self._until_lost(backoff)
-            await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads load, guards nothing
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._record_changes)
+            while True:
+                wait_s = await self._until_lost(backoff)
+                await anyio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads load, guards nothing
 
     async def _until_lost(self, backoff: Backoff) -> float:
         """Listen until the connection ends; return the wait before the next connection."""
         self._connected_at = math.inf
         try:
-            with self._metrics.connection() as opened:
-                await self._connect(opened)
+            await self._connect()
         except NotificationsUnsupported as error:
+            self._metrics.connections.labels("unsupported").inc()
             _log.info("notifications_unsupported", server=self._server_id, reason=error.reason)
             return self._policy.unsupported_s
         except ServerError as error:
+            self._metrics.connections.labels("lost" if math.isfinite(self._connected_at) else "failed").inc()
             _log.debug("subscription_closed", server=self._server_id, error=error.kind, reason=error.reason)
+        finally:
+            self._metrics.connected.dec(math.isfinite(self._connected_at))
         if time.monotonic() - self._connected_at >= self._policy.good_s:
             backoff.reset()
         return backoff.next_s()
 
-    async def _connect(self, opened: Callable[[], None]) -> None:
+    async def _connect(self) -> None:
         async with self._limits.connections:
             with ExitStack() as connecting:
                 await self._limits.connecting.acquire()
                 connecting.callback(self._limits.connecting.release)
-                target = await anyio.to_thread.run_sync(self._dependencies.target, abandon_on_cancel=True)
+                target = await anyio.to_thread.run_sync(self._target, abandon_on_cancel=True)
 
-                def connected() -> None:
+                def on_connected() -> None:
                     connecting.close()
-                    opened()
-                    self._note_connection()
+                    self._connected_at = time.monotonic()
+                    self._metrics.connected.inc()
+                    self._metrics.connections.labels("opened").inc()
+                    _log.debug("subscription_opened", server=self._server_id)
+                    self._changed.set()  # the tools may have changed before the connection was open
 
-                callbacks = NotificationCallbacks(connected, self._note_change, self._metrics.count_notification)
-                await listen(self._server_id, target, callbacks, self._policy.connect_s)
+                await listen(
+                    self._server_id,
+                    target,
+                    self._policy.connect_s,
+                    on_connected=on_connected,
+                    on_changed=self._on_changed,
+                )
 
-    def _note_connection(self) -> None:
-        """Request a reconciliation: the tools may have changed before the connection was open."""
-        _log.debug("subscription_opened", server=self._server_id)
-        self._note_change()
-        self._connected_at = time.monotonic()
-
-    def _note_change(self) -> None:
+    def _on_changed(self) -> None:
+        self._metrics.notifications.inc()
         self._changed.set()
 
-    async def _request_reconciles(self) -> None:
+    async def _record_changes(self) -> None:
         """Request a reconciliation after each change; the interval doubles while changes continue."""
         pause = Backoff(self._policy.least_between_s, self._policy.most_between_s)
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
-            if not await self._dependencies.request_reconcile():
+            if not await anyio.to_thread.run_sync(self._record_change, abandon_on_cancel=True):
                 self._changed.set()
             await anyio.sleep(pause.next_s())
             if not self._changed.is_set():

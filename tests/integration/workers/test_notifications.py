@@ -36,7 +36,7 @@ from tests.support.notifying import (
     notifying_stdio,
 )
 from tests.support.waiting import eventually
-from workers.notifications.metrics import NotificationMetrics
+from workers.notifications.listener import NotificationMetrics
 
 
 @pytest.fixture
@@ -74,6 +74,52 @@ def test_a_changed_tool_causes_one_event(heard: ListenedServers, logs: list[Any]
 
         eventually(lambda: heard.events == [kind, kind])
     assert said(logs, "subscription_opened", kind) == 1
+
+
+def test_a_process_without_the_right_to_listen_closes_its_connections_and_opens_them_with_it(
+    heard: ListenedServers, logs: list[Any], tmp_path: Path
+) -> None:
+    may_listen, metrics = True, NotificationMetrics(registry := CollectorRegistry())
+
+    def connected() -> float:
+        return shown(registry)['toolscale_subscription_servers{state="connected"}']
+
+    with (
+        announced(heard, "http", tmp_path / "tools"),
+        listening_to(heard, metrics=metrics, may_listen=lambda: may_listen),
+    ):
+        eventually(lambda: connected() == 1)
+
+        may_listen = False
+        eventually(lambda: connected() == 0)
+        beats(heard)
+        assert said(logs, "subscription_opened", "http") == 1
+
+        may_listen = True
+        eventually(lambda: heard.events == ["http", "http"])
+
+
+def test_a_read_that_fails_in_an_unknown_way_closes_no_connection_and_ends_no_listening(
+    heard: ListenedServers, logs: list[Any], tmp_path: Path
+) -> None:
+    failures: list[Exception] = []
+
+    def may_listen() -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    with announced(heard, "http", tmp_path / "tools") as server, listening_to(heard, may_listen=may_listen):
+        eventually(lambda: heard.events == ["http"])
+
+        failures.append(ArithmeticError("no known error"))
+        eventually(lambda: not failures)
+        beats(heard)
+        server.offer("one", "two")
+
+        eventually(lambda: heard.events == ["http", "http"])
+    assert [line["kind"] for line in logs if line["event"] == "intents_unreadable"] == ["ArithmeticError"]
+    assert said(logs, "subscription_opened", "http") == 1
 
 
 @pytest.mark.slow

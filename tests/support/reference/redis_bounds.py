@@ -72,7 +72,6 @@ def bounds() -> list[Bound]:
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(
             "`toolscale:savings-bytes:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
-            "`toolscale:listeners`, "
             "`_kombu.binding…`",
             "a number or a line each",
             MIB,

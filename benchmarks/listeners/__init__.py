@@ -1,1 +1,0 @@
-"""The cost of processes that listen to a large fleet."""
