@@ -1,4 +1,4 @@
-"""Guards between Celery and Redis: a worker outlives an item that is no message, a lost connection, and SIGHUP.
+"""Guards between Celery and Redis: a worker outlives an item that is no message, and a lost connection.
 
 In kombu, a list item that cannot be decoded ends the whole worker and is lost. Only Toolscale's services may write to
 Redis, so nothing else of a message is checked.
@@ -6,18 +6,15 @@ Redis, so nothing else of a message is checked.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, cast
 
 import structlog
-from celery import bootsteps, signals
+from celery import signals
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.redis import SentinelTransport, Transport
 from kombu.utils.json import loads
 from redis.exceptions import ConnectionError as RedisConnectionError
-from typing_extensions import override
 
 from shared.errors import ToolscaleError
 from shared.intents.intents import Intents
@@ -57,20 +54,6 @@ def guard_transport(on_invalid: OnInvalidItem) -> None:
     aliases = cast("dict[str, Any]", TRANSPORT_ALIASES)  # a callable is allowed, and called
     alone, with_sentinels = _guarded(Transport, on_invalid), _guarded(SentinelTransport, on_invalid)
     aliases |= {"redis": lambda: alone, "rediss": lambda: alone, "sentinel": lambda: with_sentinels}
-
-
-class IgnoresHangup(bootsteps.StartStopStep):
-    """Replaces the handler of SIGHUP, by which a worker without a terminal would start again without its secrets."""
-
-    @override
-    def start(self, parent: object) -> None:
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
-            # a handler, since child processes would inherit SIG_IGN
-            signal.signal(signal.SIGHUP, _ignore)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    pass
 
 
 def _guarded(transport: Any, on_invalid: OnInvalidItem) -> type[Transport]:
@@ -127,5 +110,7 @@ def _problem(item: bytes) -> str | None:
     # ArithmeticError comes from kombu's typed values
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
         return f"expected JSON: {error}"
-    is_message = isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("properties"), dict)
+    properties = cast("dict[str, Any]", message).get("properties") if isinstance(message, dict) else None
+    # the transport keeps a taken message under its delivery tag
+    is_message = isinstance(properties, dict) and "delivery_tag" in properties
     return None if is_message else "expected a Celery message"

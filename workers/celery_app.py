@@ -12,12 +12,11 @@ from celery import Celery
 
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
-from workers.broker import IgnoresHangup
 from workers.dependencies import Dependencies, LazyDependencies
 from workers.metrics import WorkerMetrics
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.server import STUCK_AFTER_S
-from workers.signals import WorkerSignals
+from workers.signals import IgnoresHangup, WorkerSignals
 from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks
 
 # An in-memory broker is polled; kombu's default of one second would make four tasks a second.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from celery.concurrency.thread import TaskPool as ThreadsPool
 from kombu.exceptions import OperationalError
+from typing_extensions import override
 
 from shared.observability.logging import configure_logging
 from shared.observability.tracing import configure_tracing, flush_spans
@@ -52,7 +55,7 @@ class WorkerSignals:
         """Connect all handlers."""
         from workers.broker import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
 
-        for signal, handler in (
+        for celery_signal, handler in (
             (signals.worker_init, _configure_tracing),
             (signals.celeryd_after_setup, self._check_index),
             (signals.worker_ready, self._on_ready),
@@ -65,7 +68,7 @@ class WorkerSignals:
             (signals.task_prerun, record_wait(self._metrics)),
             (signals.before_task_publish, stamp),
         ):
-            signal.connect(handler, weak=False)
+            celery_signal.connect(handler, weak=False)
         keep_refused_messages(self._lazy.intents)
 
     def _on_ready(self, sender: Any = None, **_: Any) -> None:
@@ -129,3 +132,17 @@ def _sweep_at_start(app: Celery) -> None:
         app.send_task(SWEEP_INTENTS)
     except OperationalError as error:
         structlog.get_logger().warning("sweep_failed", reason=str(error))  # beat sends the next
+
+
+class IgnoresHangup(bootsteps.StartStopStep):
+    """Replaces the handler of SIGHUP, by which a worker without a terminal would start again without its secrets."""
+
+    @override
+    def start(self, parent: object) -> None:
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+            # a handler, since child processes would inherit SIG_IGN
+            signal.signal(signal.SIGHUP, _ignore)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    pass
