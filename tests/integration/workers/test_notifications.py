@@ -359,6 +359,7 @@ def test_a_server_that_kills_its_workers_cannot_start_over_by_telling(heard: Lis
         heard.announce("storm", listed=False)
         for _ in range(5):
             heard.intents.begin("storm")
+        beats(heard)  # a notification that was on its way before the first `begin` has been recorded
         suspect = heard.intents.intent("storm")
 
         change(heard, other, times=3)
