@@ -13,7 +13,6 @@ from celery import Celery
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
 from workers.dependencies import Dependencies, LazyDependencies
-from workers.metrics import WorkerMetrics
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.server import STUCK_AFTER_S
 from workers.signals import IgnoresHangup, WorkerSignals
@@ -41,14 +40,13 @@ def build_app(
     """
     broker_url, _ = _broker(settings)
     app = Celery("toolscale", broker=broker_url)
-    metrics = overrides.metrics if overrides else WorkerMetrics()
-    lazy = LazyDependencies(settings, metrics, overrides)
+    lazy = LazyDependencies(settings, overrides)
     app.conf.update(_delivery_options(settings), **_schedule(settings), **_worker_options(settings))
-    tasks = Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics, settings.sweep_interval_s)
+    tasks = Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, settings.sweep_interval_s)
     tasks.register()
     if overrides is None:
         app.steps["worker"].add(IgnoresHangup)
-        WorkerSignals(app, settings, lazy, metrics, stuck_after_s).connect()
+        WorkerSignals(app, settings, lazy, stuck_after_s).connect()
     return app
 
 

@@ -24,7 +24,7 @@ from workers.maintenance.audit import AuditRounds
 from workers.maintenance.migrate import migrate
 from workers.maintenance.rebuild import maintain_index
 from workers.maintenance.restore import restore_if_lost
-from workers.metrics import WorkerMetrics
+from workers.metrics import counted_reconcile
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"
@@ -52,15 +52,13 @@ class Tasks:
         intents: Callable[[], Intents],
         dependencies: Callable[[], Dependencies],
         message_time_s: float,
-        metrics: WorkerMetrics,
         sweep_interval_s: float,
     ) -> None:
         self._app = app
         self._intents = intents
         self._dependencies = dependencies
         self._message_time_s = message_time_s
-        self._metrics = metrics
-        self._audits = AuditRounds(sweep_interval_s, metrics)
+        self._audits = AuditRounds(sweep_interval_s)
         self._migrating = threading.Lock()
         self._failures = FailureLog("task_failed")
 
@@ -95,7 +93,7 @@ class Tasks:
     def reconcile_server(self, server_id: str) -> str:
         """Make the index equal to the tools that one server offers now; return the outcome for Flower."""
         try:
-            with self._metrics.reconcile() as done:
+            with counted_reconcile() as done:
                 done(ingested := reconcile(server_id, self._dependencies()))
         except LeaseHeld:
             return "another run has the lease"  # it sends another message when it ends
@@ -112,7 +110,6 @@ class Tasks:
         due = self._intents().claim_due(SWEEP_LIMIT) if _waiting(self._app) < QUEUE_LIMIT else []
         for server_id in due:
             send_reconcile(self._app, server_id)
-        self._metrics.swept(len(due))
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
         with suppress(IndexUnavailable):
@@ -134,7 +131,7 @@ class Tasks:
             self._failures.log(error, task=current_task.name)
 
     def _accept(self, event: dict[str, Any] | str) -> None:
-        Emitter(self._intents(), partial(send_reconcile, self._app), self._message_time_s, self._metrics).accept(event)
+        Emitter(self._intents(), partial(send_reconcile, self._app), self._message_time_s).accept(event)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_complete():

@@ -24,7 +24,6 @@ from shared.index.points import (
     must,
     walk,
 )
-from shared.observability.unreadable import count_unreadable
 from shared.toolset import StoredToolset
 
 if TYPE_CHECKING:
@@ -202,6 +201,5 @@ def _readable(kind: Literal["server", "toolset", "changes"], stored: str, parse:
     try:
         return parse(json.loads(stored))
     except ValueError as error:
-        count_unreadable(kind)
         _log.error("record_unreadable", kind=kind, reason=str(error))
         return None

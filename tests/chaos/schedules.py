@@ -28,8 +28,7 @@ from tests.support.fakes import FakeEmbedder
 from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
-from workers.maintenance.audit import audit, differences
-from workers.metrics import AuditResult
+from workers.maintenance.audit import AuditResult, audit, differences
 from workers.tasks import Tasks
 
 OpenStore = Callable[[], Intents]
@@ -83,9 +82,7 @@ class Chaos(Tallied):
             self.patience,
             feature_locks=LocksOfManyWorkers(),
         )
-        self.tasks = Tasks(
-            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics, 1.0
-        )
+        self.tasks = Tasks(cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, 1.0)
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
         self.deadly: set[str] = set()

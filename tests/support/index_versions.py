@@ -97,7 +97,7 @@ def maintain_index(deps: Dependencies, enqueue_migration: Callable[[], None]) ->
     assert deps.rollout
     assert deps.versions
     deps.rollout.request_once()
-    rebuild.maintain_index(deps.versions, deps.intents, enqueue_migration, AuditRounds(1.0, deps.metrics))
+    rebuild.maintain_index(deps.versions, deps.intents, enqueue_migration, AuditRounds(1.0))
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:

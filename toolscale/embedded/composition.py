@@ -36,12 +36,10 @@ from workers.fetch.interrupt import interrupt_fetches
 from workers.maintenance.audit import AuditRounds
 from workers.maintenance.rebuild import maintain_index, rebuild_if_lost
 from workers.maintenance.restore import restore_if_lost
-from workers.metrics import BacklogGauges
 from workers.monitoring.checks import Deadline, HealthCheck
 from workers.monitoring.embedded import progress_checked
 from workers.sources.announcer import announce_again, announce_config
 from workers.sources.mcp_json import ConfigFollower, config_followed
-from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_LIMIT, send_migrate, send_reconcile
 
 # A sweep runs each second; on a busy disk it may take longer without being unhealthy.
@@ -58,7 +56,6 @@ class Embedded:
     settings: Settings
     deps: Dependencies
     app: Celery
-    sources: SourceMetrics
     checks: Mapping[str, HealthCheck]
     """Health checks of the ingestion by name."""
     emitted: dict[str, EmitResult] = field(default_factory=dict[str, "EmitResult"])
@@ -73,7 +70,7 @@ class Embedded:
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and send its message to the worker thread."""
         due_in_s = self.settings.redeliver_after_s
-        intent = Emitter(self.deps.intents, self.enqueue, due_in_s, self.deps.metrics).emit(event)
+        intent = Emitter(self.deps.intents, self.enqueue, due_in_s).emit(event)
         self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
         return intent
 
@@ -94,7 +91,7 @@ class Embedded:
         announce_again(self.deps.intents, self.emit)
         with closing(followed_config_store(self.settings)) as store:
             file = ConfigFile(path, full_environment())
-            follower = ConfigFollower(file, self.deps.intents, self.emit, store, self.sources)
+            follower = ConfigFollower(file, self.deps.intents, self.emit, store)
             try:
                 with config_followed(follower):
                     yield
@@ -120,9 +117,6 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         intents.clear_pending_messages()
         assert deps.versions  # open_dependencies opens them
         rebuild_if_lost(deps.versions, intents)
-        registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
-        for collector in (BacklogGauges(intents.backlog), sources):
-            registry.register(collector)
         if settings.redis_url:
             from workers.broker import keep_refused_messages  # noqa: PLC0415  # loads the Redis client
 
@@ -131,10 +125,10 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         app.set_default()  # without it the pool's threads would use Celery's default app
         with (
             _worker(app, settings) as worker,
-            progress_checked(app, worker, settings, deps.metrics) as tasks,
+            progress_checked(app, worker, settings) as tasks,
             _sweeper(app, deps, min(1.0, settings.sweep_interval_s)) as swept,
         ):
-            yield Embedded(settings, deps, app, sources, {"tasks": tasks, "sweep": swept.problem})
+            yield Embedded(settings, deps, app, {"tasks": tasks, "sweep": swept.problem})
 
 
 @contextmanager
@@ -170,12 +164,11 @@ def _stop(worker: WorkController) -> None:
 def _sweeper(app: Celery, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
     """Send messages for due intents, also for those of `toolscale emit` in another process."""
     swept = Deadline(SWEPT_WITHIN_S)
-    audits = AuditRounds(interval_s, deps.metrics)
+    audits = AuditRounds(interval_s)
 
     def sweep() -> None:
         restore_if_lost(deps.intents, deps.index)
         due = deps.intents.claim_due(SWEEP_LIMIT)
-        deps.metrics.swept(len(due))
         for server_id in due:
             send_reconcile(app, server_id)
         if deps.rollout:

@@ -10,7 +10,6 @@ from typing import Any
 from celery import Celery
 
 from shared.settings import Settings
-from workers.metrics import WorkerMetrics
 from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress
 from workers.monitoring.queue import QUEUE
@@ -18,9 +17,7 @@ from workers.monitoring.worker import sample_worker
 
 
 @contextmanager
-def progress_checked(
-    app: Celery, worker: threading.Thread, settings: Settings, metrics: WorkerMetrics
-) -> Generator[HealthCheck]:
+def progress_checked(app: Celery, worker: threading.Thread, settings: Settings) -> Generator[HealthCheck]:
     """Sample this worker until the block ends, and yield the check of its progress."""
     progress = WorkerProgress(settings.longest_listing_s)
     with app.connection_for_read() as connection:
@@ -30,7 +27,7 @@ def progress_checked(
             if not worker.is_alive():
                 return "the worker's thread has ended"
             waiting = channel.queue_declare(QUEUE).message_count
-            progress.add_sample(sample_worker(waiting, settings.worker_concurrency, metrics))
+            progress.add_sample(sample_worker(waiting, settings.worker_concurrency))
             return progress.problem()
 
         with PeriodicCheck(sample, CHECK_EVERY_S).running() as check:

@@ -8,6 +8,8 @@ from typing import cast
 
 import pytest
 from celery import Celery
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
@@ -26,7 +28,6 @@ from tests.support.index_versions import (
     migrate,
     reconcile_all,
 )
-from tests.support.metrics import shown
 from workers.dependencies import Dependencies
 from workers.maintenance.audit import differences
 from workers.tasks import Tasks
@@ -64,23 +65,24 @@ def totals(deps: Dependencies) -> dict[tuple[Encoding, Form], int]:
     }
 
 
-def differing(deps: Dependencies) -> int:
-    return int(shown(deps.metrics.registry)['toolscale_audits_total{result="differs"}'])
+def differing(logs: list[EventDict]) -> list[str]:
+    return sorted({str(line["server"]) for line in logs if line["event"] == "counts_differ"})
 
 
 def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: Catalogue) -> None:
     deps = shop.worker(OLD)
     shop.intents.mark_complete()
-    tasks = Tasks(cast("Celery", Outbox()), lambda: shop.intents, lambda: deps, 60.0, deps.metrics, 1.0)
+    tasks = Tasks(cast("Celery", Outbox()), lambda: shop.intents, lambda: deps, 60.0, 1.0)
     before = totals(deps)
     tamper(shop, deps)
     assert totals(deps) != before
 
-    for _ in shop.world.servers:
-        tasks.sweep_intents()
+    with capture_logs() as logs:
+        for _ in shop.world.servers:
+            tasks.sweep_intents()
     reconcile_all(deps)
 
-    assert differing(deps) == 1
+    assert differing(logs) == ["files"]
     assert totals(deps) == before
     ledger = Ledger(active_version(deps).index)
     assert {(encoding, "wire"): ledger.baseline(Scope(), encoding).tokens for encoding in ENCODINGS} == {
@@ -94,15 +96,16 @@ def test_no_server_is_audited_while_the_model_changes(shop: Catalogue) -> None:
     deps.rollout.request_once()
     tamper(shop, deps)
 
-    for _ in range(4):
-        maintain_index(deps, lambda: None)
-    migrate(deps, lambda _: None)
-    during = differing(deps)
+    with capture_logs() as during:
+        for _ in range(4):
+            maintain_index(deps, lambda: None)
+        migrate(deps, lambda _: None)
     reconcile_all(deps)
-    for _ in range(40):
-        maintain_index(deps, lambda: None)
+    with capture_logs() as after:
+        for _ in range(40):
+            maintain_index(deps, lambda: None)
     reconcile_all(deps)
 
-    assert (during, differing(deps)) == (0, 1)
+    assert (differing(during), differing(after)) == ([], ["files"])
     index = active_version(deps).index
     assert [differences(server_id, index) for server_id in shop.world.servers] == [[], []]

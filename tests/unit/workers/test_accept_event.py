@@ -18,7 +18,6 @@ from shared.intents.transitions import RetryPolicy
 from tests.support.builders import definition, down, listing, up, write_path
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.metrics import WorkerMetrics
 from workers.tasks import Tasks
 
 
@@ -31,7 +30,7 @@ def intents(tmp_path: Path) -> Generator[Intents]:
 
 def tasks(intents: Intents, dependencies: Callable[[], Dependencies]) -> Tasks:
     app = Celery("test", broker="memory://localhost/")
-    return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics(), 5.0)
+    return Tasks(app, lambda: intents, dependencies, 5.0, 5.0)
 
 
 def as_sent(event: Any) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_a_migration_message_outlives_earlier_reconciliations_and_clocks_that_di
 def test_a_process_works_on_one_slice_of_a_migration_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, slices = write_path(tmp_path), list[int]()
     deps = replace(path.deps, versions=cast("IndexVersions", object()))
-    tasks = Tasks(Celery("one"), lambda: path.deps.intents, lambda: deps, 5.0, path.deps.metrics, 5.0)
+    tasks = Tasks(Celery("one"), lambda: path.deps.intents, lambda: deps, 5.0, 5.0)
 
     def migrate_during_itself(*_: object) -> None:
         slices.append(len(slices))
@@ -94,7 +94,7 @@ def test_every_worker_gets_a_message_for_the_migration() -> None:
 def test_the_result_of_a_reconciliation_is_its_outcome_in_a_few_words(tmp_path: Path) -> None:
     path = write_path(tmp_path)
     app = Celery("outcomes", broker="memory://localhost/")
-    tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, path.deps.metrics, 5.0)
+    tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, 5.0)
 
     def outcome(*events: ServerEvent) -> str:
         for event in events:
@@ -134,7 +134,7 @@ def test_a_sweep_adds_nothing_to_a_full_queue(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("workers.tasks.QUEUE_LIMIT", 3)
     with Celery("full", broker="memory://localhost/") as app, app.connection_for_write() as connection:
         app.conf.update(task_default_queue="full")
-        tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, path.deps.metrics, 5.0)
+        tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, 5.0)
         queue = connection.SimpleQueue("full")
         sizes: list[int] = []
         for _ in range(3):
