@@ -208,7 +208,7 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     if producers is None:
         yield []
         return
-    emitter = Emitter(embedded.deps.intents, embedded.enqueue, embedded.settings.redeliver_after_s)
+    emitter = Emitter(embedded.deps.intents, embedded.wake, embedded.settings.redeliver_after_s)
     with closing(EventRecorder(emitter)) as recorder:
         yield [events_route(recorder, producers=producers)]
 

@@ -88,19 +88,13 @@ def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
             headers["traceparent"] = parent
 
 
-def sample_worker(in_queue: int, concurrency: int) -> WorkerSample:
-    """Return a sample of this process's worker from Celery's state.
-
-    A received task that has not begun, for example in a frozen pool, also counts as waiting.
-    """
+def _sample(progress: WorkerProgress, client: redis.Redis, concurrency: int) -> None:
     begun, received = len(state.active_requests), len(state.reserved_requests)
+    # a received task that has not begun, for example in a frozen pool, also waits
+    waiting = read_queue(client).waiting + max(0, received - begun)
     # the first of many large reconciliations may take long; their ended stages also count as progress
     ended = state.all_total_count[0] - begun + Stages.ended
-    return WorkerSample(in_queue + max(0, received - begun), ended, is_full=begun >= concurrency)
-
-
-def _sample(progress: WorkerProgress, client: redis.Redis, concurrency: int) -> None:
-    progress.add_sample(sample_worker(read_queue(client).waiting, concurrency))
+    progress.add_sample(WorkerSample(waiting, ended, is_full=begun >= concurrency))
 
 
 def _checks(

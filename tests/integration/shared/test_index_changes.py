@@ -10,7 +10,6 @@ import pytest
 
 from shared.catalog import DefinitionChange, Endpoint, ServerRecord
 from shared.index.edge import EdgeEngine
-from shared.index.records import SHARES
 from shared.index.tools import ToolIndex
 from shared.index.versions import IndexStore, IndexVersion
 from tests.support.index_engines import ENGINES, opened
@@ -66,7 +65,6 @@ def test_readers_of_records_do_not_meet_changes(index: ToolIndex) -> None:
 
     assert [record.server_id for record in index.servers()] == ["git"]
     assert index.revisions() == {"git": 1}
-    assert [server for number in range(SHARES) for server in index.share(number, limit=10)] == ["git"]
 
 
 def test_changes_outlive_a_change_of_the_model(tmp_path: Path) -> None:

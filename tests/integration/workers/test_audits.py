@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import cast
 
 import pytest
-from celery import Celery
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
@@ -15,7 +13,6 @@ from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.index.points import any_of, must
 from shared.index.versions import tools_spec
-from tests.chaos.interrupted import Outbox
 from tests.support.builders import definition, listing, up
 from tests.support.index_versions import (
     ENGINES,
@@ -30,7 +27,8 @@ from tests.support.index_versions import (
 )
 from workers.dependencies import Dependencies
 from workers.maintenance.audit import differences
-from workers.tasks import Tasks
+from workers.maintenance.migrate import MIGRATION_LEASE
+from workers.work import Work
 
 
 @pytest.fixture(params=ENGINES)
@@ -72,14 +70,17 @@ def differing(logs: list[EventDict]) -> list[str]:
 def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: Catalogue) -> None:
     deps = shop.worker(OLD)
     shop.intents.mark_complete()
-    tasks = Tasks(cast("Celery", Outbox()), lambda: shop.intents, lambda: deps, 60.0, 1.0)
+    asked = list[str]()
+    stores = lambda: shop.intents, lambda: deps
+    work = Work(*stores, asked.append, lambda: 0, message_time_s=60.0, sweep_interval_s=1.0)
     before = totals(deps)
     tamper(shop, deps)
     assert totals(deps) != before
 
     with capture_logs() as logs:
         for _ in shop.world.servers:
-            tasks.sweep_intents()
+            work.sweep()
+            work.maintain()
     reconcile_all(deps)
 
     assert differing(logs) == ["files"]
@@ -96,14 +97,14 @@ def test_no_server_is_audited_while_the_model_changes(shop: Catalogue) -> None:
     deps.rollout.request_once()
     tamper(shop, deps)
 
-    with capture_logs() as during:
+    with capture_logs() as during, shop.intents.lease(MIGRATION_LEASE):  # nothing is switched
         for _ in range(4):
-            maintain_index(deps, lambda: None)
-        migrate(deps, lambda _: None)
+            maintain_index(deps)
+    migrate(deps, lambda _: None)
     reconcile_all(deps)
     with capture_logs() as after:
         for _ in range(40):
-            maintain_index(deps, lambda: None)
+            maintain_index(deps)
     reconcile_all(deps)
 
     assert (differing(during), differing(after)) == ([], ["files"])
