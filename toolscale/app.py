@@ -19,7 +19,6 @@ from toolscale.commands.costs import costs
 from toolscale.commands.dead_letters import dead_letters
 from toolscale.commands.definitions import approve, diff
 from toolscale.commands.doctor import doctor
-from toolscale.commands.drift import drift
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
@@ -58,7 +57,6 @@ command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
 command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
-command(app, "drift", "toolscale drift", "toolscale drift time --since 7d --meaning", panel=INSPECT)(drift)
 command(app, "diff", "toolscale diff time", panel=INSPECT)(diff)
 command(
     app,
