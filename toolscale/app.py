@@ -70,9 +70,7 @@ command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)
 command(app, "backup", "toolscale backup backups/2026-11-21", panel=RUN)(backup)
 command(app, "restore", "toolscale restore backups/2026-11-21", panel=RUN)(restore)
-command(app, "dead-letters", "toolscale dead-letters --limit 5", "toolscale dead-letters retry", panel=INSPECT)(
-    dead_letters
-)
+command(app, "dead-letters", "toolscale dead-letters --limit 5", panel=INSPECT)(dead_letters)
 command(app, "savings", "toolscale savings 7d", panel=INSPECT)(show_savings)
 command(app, "advice", "toolscale advice", "toolscale advice --toolset dev --budget 3000", panel=INSPECT)(advice)
 app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)
