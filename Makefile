@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-advice bench-answers bench-capture bench-fairness bench-fleet bench-migration bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search bench-beside model model-run recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-advice bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search bench-beside model model-run recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -107,9 +107,6 @@ bench-capture: $(READY) ## attack the ranking of the demo's servers; BENCH_ARGS=
 
 bench-fairness: $(READY) ## measure find_tool of one caller beside another one at full load
 	@$(BIN)/python -m benchmarks.fairness $(BENCH_ARGS)
-
-bench-migration: $(READY) ## measure the listings of a model change, on the empty Qdrant server at QDRANT_URL or on Qdrant Edge
-	@$(BIN)/python -m benchmarks.migration $(BENCH_ARGS)
 
 bench-page: $(READY) ## measure the pages of the web page with 11, 500 and 5,000 servers
 	@$(BIN)/python -m benchmarks.page $(BENCH_ARGS)

@@ -6,21 +6,21 @@ redelivery quick; the sweep repairs the rest.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from celery import Celery
 
+from shared.errors import ConfigInvalid
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
-from workers.dependencies import Dependencies, LazyDependencies
+from workers.dependencies import LazyDependencies
 from workers.metrics import WorkerMetrics
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.server import STUCK_AFTER_S
 from workers.signals import IgnoresHangup, WorkerSignals
-from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, Tasks
-
-# An in-memory broker is polled; kombu's default of one second would make four tasks a second.
-MEMORY_POLLING_S = 0.01
+from workers.tasks import SWEEP_INTENTS, TICK_EXPIRES_S, register_tasks, send_reconcile, waiting
+from workers.work import Work
 
 # Time of a reconciliation after the listing, to count and embed the tools of a large server. Celery enforces it in
 # processes (`--pool processes`); in threads, only the listing has a time limit.
@@ -32,43 +32,41 @@ VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
 
 
-def build_app(
-    settings: Settings, overrides: Dependencies | None = None, *, stuck_after_s: float = STUCK_AFTER_S
-) -> Celery:
-    """Return the app for these settings; tasks use `overrides` if given, and the caller closes them.
+def build_app(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> Celery:
+    """Return the app for these settings; a worker whose tasks stand still for so long asks for a restart.
 
-    A worker whose tasks stand still for `stuck_after_s` seconds asks for a restart.
+    Raises:
+        ConfigInvalid: REDIS_URL is not set.
     """
-    broker_url, _ = _broker(settings)
+    if settings.redis_url is None:
+        raise ConfigInvalid("REDIS_URL is not set; workers and their messages need it, `toolscale serve` does not")
+    broker_url, transport = parse_redis_url(settings.redis_url).broker()
     app = Celery("toolscale", broker=broker_url)
-    metrics = overrides.metrics if overrides else WorkerMetrics()
-    lazy = LazyDependencies(settings, metrics, overrides)
-    app.conf.update(_delivery_options(settings), **_schedule(settings), **_worker_options(settings))
-    tasks = Tasks(app, lazy.intents, lazy.dependencies, settings.redeliver_after_s, metrics, settings.sweep_interval_s)
-    tasks.register()
-    if overrides is None:
-        app.steps["worker"].add(IgnoresHangup)
-        WorkerSignals(app, settings, lazy, metrics, stuck_after_s).connect()
+    metrics = WorkerMetrics()
+    lazy = LazyDependencies(settings, metrics)
+    app.conf.update(_delivery_options(settings, transport), **_schedule(settings), **_worker_options(settings))
+    work = Work(
+        *(lazy.intents, lazy.dependencies, partial(send_reconcile, app), partial(waiting, app), metrics),
+        message_time_s=settings.redeliver_after_s,
+        sweep_interval_s=settings.sweep_interval_s,
+    )
+    register_tasks(app, work)
+    app.steps["worker"].add(IgnoresHangup)
+    WorkerSignals(app, settings, lazy, metrics, stuck_after_s).connect()
     return app
 
 
-def _broker(settings: Settings) -> tuple[str, dict[str, Any]]:
-    """Return the broker's URL and the transport options that belong to it."""
-    return parse_redis_url(settings.redis_url).broker() if settings.redis_url else ("memory://localhost/", {})
-
-
-def _delivery_options(settings: Settings) -> dict[str, Any]:
-    transport: dict[str, Any] = {"polling_interval": MEMORY_POLLING_S}
-    if settings.redis_url:
-        transport = _broker(settings)[1] | {
-            "visibility_timeout": _task_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
-            # kombu restores messages of a dead worker every 100 s by default
-            "unacked_restore_interval": RESTORE_INTERVAL_S,
-            "unacked_restore_throttle": 1,
-            "socket_timeout": 5,
-            "socket_connect_timeout": 3,
-            "health_check_interval": 10,
-        }
+def _delivery_options(settings: Settings, transport: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of delivery, with those of the transport that belong to the broker's URL."""
+    transport = transport | {
+        "visibility_timeout": _task_limit_s(settings) + HARD_LIMIT_AFTER_S + VISIBLE_AFTER_S,
+        # kombu restores messages of a dead worker every 100 s by default
+        "unacked_restore_interval": RESTORE_INTERVAL_S,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": 5,
+        "socket_connect_timeout": 3,
+        "health_check_interval": 10,
+    }
     return {
         # the task of a dead worker is delivered again, until its server is parked
         "task_acks_late": True,

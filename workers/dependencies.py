@@ -20,8 +20,8 @@ from workers.fetch.slots import LargePayloadSlots
 from workers.fetch.starts import StartTurns, starts_at_once
 from workers.indexing.failures import FailurePolicy
 from workers.indexing.features import FeatureLocks
+from workers.maintenance.migrate import ModelRollout
 from workers.maintenance.rebuild import rebuild_if_lost
-from workers.maintenance.rollout import ModelRollout
 from workers.metrics import WorkerMetrics
 
 # Reconciliations of a worker that count and embed at a time: while the first waits for the interpreter, the second
@@ -124,11 +124,11 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
 class LazyDependencies:
     """Opens the dependencies once, on first use in this process, and closes them at its end."""
 
-    def __init__(self, settings: Settings, metrics: WorkerMetrics, overrides: Dependencies | None = None) -> None:
+    def __init__(self, settings: Settings, metrics: WorkerMetrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._opened = overrides
-        self._intents: Intents | None = overrides.intents if overrides else None
+        self._opened: Dependencies | None = None
+        self._intents: Intents | None = None
         self._opening = threading.RLock()
         # a separate lock: opening the index may wait for a server that does not answer
         self._opening_intents = threading.Lock()

@@ -1,7 +1,7 @@
 """The processes of Toolscale with a separate Redis, and the resources that they use.
 
-Without QDRANT_URL the index is embedded, and one process opens it: a worker, or `toolscale serve`, which contains
-a worker and the query service. With QDRANT_URL any number of processes share that server.
+Without QDRANT_URL the index is embedded, and one process opens it: a worker, which may answer queries too. With
+QDRANT_URL any number of processes share that server.
 """
 
 from __future__ import annotations
@@ -128,18 +128,18 @@ def workers(composition: Composition, count: int = 1) -> Generator[list[Running]
 def everything(composition: Composition) -> Generator[Everything]:
     """Run worker, query service and events API.
 
-    With an embedded index `toolscale serve` contains worker and query service; else each is a process.
+    With an embedded index, which one process opens, a worker answers queries too; else each is a process.
     """
     with ExitStack() as running:
         door = running.enter_context(composition.run("events-api", "-m", "workers.events_api"))
         events_url = said_url(door, "events_api_started").removesuffix("/events")
+        running.enter_context(composition.beat())
         if qdrant_url():
             working = running.enter_context(workers(composition, 2))
-            running.enter_context(composition.beat())
             query = running.enter_context(composition.run("query", "-m", "query"))
             yield Everything(working, said_url(query, "query_service_started"), door, events_url)
         else:
-            node = running.enter_context(composition.run("node", "-m", "toolscale", "serve"))
+            node = running.enter_context(composition.worker("node", app="tests.chaos.answering_worker"))
             yield Everything([node], said_url(node, "query_service_started"), door, events_url)
 
 

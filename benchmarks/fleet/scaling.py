@@ -14,7 +14,7 @@ from benchmarks.throughput.report import number, table
 from shared.intents.transitions import EARLIEST_SHARE
 from shared.settings import Settings
 from shared.text.embedding import BUNDLED_DIMENSION
-from workers.tasks import SWEEP_LIMIT
+from workers.work import SWEEP_LIMIT
 
 # A worker process is planned to be this busy, so that events find it with time to spare.
 BUSY_SHARE = 0.5

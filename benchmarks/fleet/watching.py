@@ -42,8 +42,8 @@ def main() -> None:
     from celery import signals  # noqa: PLC0415  # only the program works
 
     from shared.intents.intents import open_intents  # noqa: PLC0415
+    from workers import dependencies  # noqa: PLC0415
     from workers.celery_app import build_app  # noqa: PLC0415
-    from workers.dependencies import open_dependencies  # noqa: PLC0415
 
     settings, stages = load_settings(), Stages()
 
@@ -51,11 +51,12 @@ def main() -> None:
         configure_logging(settings.log_level)
 
     signals.setup_logging.connect(on_logging, weak=False)
-    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
+    with closing(open_intents(settings)) as intents, closing(dependencies.open_dependencies(settings, intents)) as deps:
         active = deps.active()
         # a reconciliation would open its own index, unwatched
         watched = replace(deps, index=active.index, embedder=active.embedder, versions=None)
-        app = build_app(settings, timed_dependencies(watched, stages))
+        dependencies.open_dependencies = lambda *_: timed_dependencies(watched, stages)  # pyright: ignore[reportUnknownLambdaType]
+        app = build_app(settings)
         with suppress(SystemExit):
             app.worker_main(["worker", "--hostname", "watched@localhost"])
     Path(sys.argv[1]).write_text(json.dumps({"seconds": stages.seconds, "items": stages.items}), encoding="utf-8")

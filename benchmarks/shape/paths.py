@@ -13,6 +13,7 @@ import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from types import CodeType, FrameType
 
 import anyio
 import structlog
+from celery import Celery
 from mcp import Client
 
 from benchmarks.shape.tree import PACKAGES, ROOT, place
@@ -29,12 +31,12 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.events import ServerAnnouncement, ServerUp
 from shared.intents.intents import open_intents
-from shared.settings import Settings, load_settings
+from shared.settings import load_settings
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
-from workers.celery_app import build_app
 from workers.dependencies import Dependencies, open_dependencies
-from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER
+from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER, register_tasks, send_reconcile, waiting
+from workers.work import Work
 
 TOOLS = one_page(tool("read_file", "Read a file"), tool("write_file", "Write a file"))
 
@@ -98,17 +100,17 @@ def main_paths() -> tuple[Passed, Passed]:
     ):
         settings = load_settings(data_dir=Path(directory), redis_url=None, qdrant_url=None)
         with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as dependencies:
-            reconciliation = _reconciliation(recorder, settings, dependencies, server)
+            reconciliation = _reconciliation(recorder, dependencies, server)
             assert dependencies.versions is not None
             with live_index(dependencies.versions) as live:
                 return reconciliation, anyio.run(_call, recorder, live_catalogue(live, settings))
 
 
-def _reconciliation(
-    recorder: Recorder, settings: Settings, dependencies: Dependencies, server: ScriptedServer
-) -> Passed:
-    app = build_app(settings, dependencies)
-    app.set_default()
+def _reconciliation(recorder: Recorder, dependencies: Dependencies, server: ScriptedServer) -> Passed:
+    app = Celery("shape", broker="memory://localhost/")
+    stores = (lambda: dependencies.intents, lambda: dependencies)
+    wake = partial(send_reconcile, app), partial(waiting, app)
+    register_tasks(app, Work(*stores, *wake, dependencies.metrics, message_time_s=60.0, sweep_interval_s=5.0))
     event = ServerUp(data=ServerAnnouncement(server_id="files", url=server.url)).model_dump(mode="json")
     with recorder.recording():
         app.tasks[ACCEPT_EVENT].apply(args=(event,), throw=True)

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import structlog
 
 from shared.catalog import NAMESPACE, ServerRecord
-from shared.index.points import (
-    CollectionSpec,
-    Filter,
-    Payload,
-    Point,
-    PointCollection,
-    behind,
-    greater_than,
-    must,
-    walk,
-)
+from shared.index.points import CollectionSpec, Filter, Payload, Point, PointCollection, greater_than, must, walk
 from shared.observability.unreadable import count_unreadable
 from shared.toolset import StoredToolset
 
@@ -32,14 +22,10 @@ if TYPE_CHECKING:
 
 SERVERS_COLLECTION = "servers"
 TOOLSETS_COLLECTION = "toolsets"
-SERVERS_SPEC = CollectionSpec(SERVERS_COLLECTION, {"revision": "integer"})
+COPIED = "copied"
+"""The key of the marks of a model change."""
+SERVERS_SPEC = CollectionSpec(SERVERS_COLLECTION, {"revision": "integer", COPIED: "integer"})
 TOOLSETS_SPEC = CollectionSpec(TOOLSETS_COLLECTION)
-
-SHARES = 16
-"""The servers are divided into this many shares of about equal size, by their ids."""
-
-# Shares are equal ranges of the records' point ids, in whose order an engine returns pages.
-_SHARE_SIZE = 2**128 // SHARES
 
 _log = structlog.get_logger()
 
@@ -65,16 +51,6 @@ class Records:
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         """Return all records whose revision is above `newer_than`, in no particular order."""
         return list(filter(None, map(server_from, walk(self._servers, _revised_after(newer_than)))))
-
-    def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
-        """Return at most `limit` ids of servers with a record in share `number` of `SHARES`, in a fixed order.
-
-        The list begins after the server `after`. The cost does not grow with the number of servers or tools.
-        """
-        begin = behind(_server_point_id(after)) if after else str(uuid.UUID(int=number * _SHARE_SIZE))
-        page, _ = self._servers.scroll(_revised_after(0), limit, begin, ("server_id",))
-        ids: list[str] = [row["server_id"] for row in page]
-        return [each for each in ids if uuid.UUID(_server_point_id(each)).int // _SHARE_SIZE == number]
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         """Return each revision above `newer_than` by server, far cheaper than the records."""

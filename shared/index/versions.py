@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 from shared.catalog import NAMESPACE
 from shared.errors import IndexLost
 from shared.index import open_store
-from shared.index.points import CollectionSpec, Payload, Point
-from shared.index.records import SERVERS_SPEC, SHARES, TOOLSETS_SPEC
+from shared.index.points import CollectionSpec, Payload, Point, greater_than, must, walk
+from shared.index.records import COPIED as _MARK
+from shared.index.records import SERVERS_SPEC, TOOLSETS_SPEC
 from shared.index.tools import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, TOOL_INDEXES, ToolIndex
 from shared.text.embedding import FastEmbedder
 
@@ -71,31 +72,6 @@ class _ActiveVersions:
         return self.requested if self.active and self.requested != self.active else None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a migration in one share of the servers.
-
-    The pass compared `compared` servers, up to the server `after`, and found `differing` tools that differed. `since`
-    is the revision at which it began; 0 between passes. `last_since` and `last_differing` are those of the last
-    complete pass; 0 before the first.
-    """
-
-    after: str = ""
-    compared: int = 0
-    differing: int = 0
-    since: int = 0
-    last_since: int = 0
-    last_differing: int = 0
-
-    def begun(self, since: int) -> Progress:
-        """Return the beginning of the next pass."""
-        return Progress(since=since, last_since=self.last_since, last_differing=self.last_differing)
-
-    def finished(self) -> Progress:
-        """Return the progress at the end of this pass."""
-        return Progress(compared=self.compared, last_since=self.since, last_differing=self.differing)
-
-
 class IndexStore:
     """The index with all its versions. Safe to call from several threads and, on a server, from several processes.
 
@@ -128,7 +104,9 @@ class IndexStore:
         self.ensure(active)
 
     def ensure(self, version: IndexVersion) -> None:
-        """Create the missing parts of a version's collection."""
+        """Create the missing parts of a version's collection; into a new one, nothing was copied."""
+        if not self._engine.exists(version.name):
+            self.delete_marks()
         self._engine.ensure(tools_spec(version))
 
     def index(self, version: IndexVersion) -> ToolIndex:
@@ -136,27 +114,28 @@ class IndexStore:
         return ToolIndex(self._tools(version), self._servers, self._engine.collection(TOOLSETS_SPEC))
 
     def request_version(self, version: IndexVersion) -> None:
-        """Request that the migration fills this version and activates it; progress of earlier requests is deleted."""
+        """Request that the migration fills this version and activates it; marks of earlier requests are deleted."""
+        self.delete_marks()
         self.ensure(version)
-        self.delete_progress()
         self._put(_REQUESTED, _payload(version))
 
     def activate(self, version: IndexVersion) -> None:
         """Make searches and reconciliations of every process use this version, in one write."""
         self._put(_ACTIVE, _payload(version))
 
-    def progress(self, version: IndexVersion) -> list[Progress]:
-        """Return the progress of this version's migration in each share."""
-        stored = self._servers.retrieve(_PROGRESS)
-        return [_progress(stored.get(point), version) for point in _PROGRESS]
+    def copied(self, version: IndexVersion) -> dict[str, int]:
+        """Return, by server, the revision of its record when its tools were last copied to this version."""
+        marks = walk(self._servers, must(greater_than(_MARK, -1)))
+        return {mark["server_id"]: mark[_MARK] for mark in marks if mark["version"] == version.name}
 
-    def store_progress(self, version: IndexVersion, share: int, progress: Progress) -> None:
-        """Store the progress in a share, so that any process can continue it."""
-        self._put(_PROGRESS[share], {"version": version.name, **asdict(progress)})
+    def mark_copied(self, version: IndexVersion, server_id: str, revision: int) -> None:
+        """Record that a server's tools, as of this revision of its record, were copied to this version."""
+        self._put(_mark_id(server_id), {"server_id": server_id, "version": version.name, _MARK: revision})
 
-    def delete_progress(self) -> None:
-        """Delete the progress in all shares."""
-        self._servers.delete(_PROGRESS)
+    def delete_marks(self) -> None:
+        """Forget which servers were copied."""
+        marks = walk(self._servers, must(greater_than(_MARK, -1)), ("server_id",))
+        self._servers.delete([_mark_id(mark["server_id"]) for mark in marks])
 
     def drop_retired(self, older_than_s: float) -> list[str]:
         """Delete all versions except one that has been active for so long; return the names of the deleted."""
@@ -328,13 +307,10 @@ def _id(role: str) -> str:
 
 
 _ACTIVE, _REQUESTED, _COMPLETE, _TOUCHED = _id("active"), _id("requested"), _id("complete"), _id("touched")
-_PROGRESS = [_id(f"progress of share {number}") for number in range(SHARES)]
 
 
-def _progress(payload: Payload | None, version: IndexVersion) -> Progress:
-    if payload is None or payload["version"] != version.name:
-        return Progress()
-    return Progress(**{name: payload[name] for name in Progress.__slots__ if name in payload})
+def _mark_id(server_id: str) -> str:
+    return _id(f"copied {server_id}")
 
 
 def _payload(version: IndexVersion) -> Payload:

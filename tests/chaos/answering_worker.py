@@ -24,7 +24,7 @@ from workers.tasks import RECONCILE_SERVER
 
 if TYPE_CHECKING:
     from workers.dependencies import Dependencies
-    from workers.tasks import Tasks
+    from workers.work import Work
 
 AGAIN_AFTER_S = 0.2
 
@@ -68,8 +68,8 @@ class Answering:
 def _dependencies() -> Dependencies:
     """Return what the worker's own tasks work with, index included."""
     task: Any = app.tasks[RECONCILE_SERVER]
-    tasks: Tasks = task.__wrapped__.__self__
-    return tasks._dependencies()  # pyright: ignore[reportPrivateUsage]  # nobody else holds the index
+    work: Work = task.__wrapped__.__self__
+    return work._dependencies()  # pyright: ignore[reportPrivateUsage]  # nobody else holds the index
 
 
 _answering = Answering()

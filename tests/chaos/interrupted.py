@@ -6,10 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
-
-from kombu import Connection
 
 from shared.catalog import EmbeddedTool, ServerRecord, Status
 from shared.errors import LeaseHeld
@@ -63,21 +60,6 @@ class InterruptedIndex(FakeIndex):
 
     def held(self) -> list[EmbeddedTool]:
         return list(self._points.values())
-
-
-class Outbox:
-    """A broker that keeps messages until hypothesis delivers, loses or repeats them."""
-
-    conf = SimpleNamespace(task_default_queue="outbox")
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def connection_for_write(self) -> Connection:
-        return Connection("memory://localhost/")
-
-    def send_task(self, _name: str, *, args: list[str], countdown: float | None = None) -> None:
-        self.messages.extend(args)
 
 
 class Leases:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from celery import Celery
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
@@ -21,7 +20,7 @@ from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.intents.transitions import RetryPolicy
 from shared.text.tokens import Counter, estimate
-from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, LocksOfManyWorkers, Outbox, Steps, WithLeases
+from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, LocksOfManyWorkers, Steps, WithLeases
 from tests.chaos.tally import Tallied, Tally
 from tests.support.builders import World, changed, definition, down, estimated_counts, listing, up
 from tests.support.fakes import FakeEmbedder
@@ -30,7 +29,7 @@ from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
 from workers.maintenance.audit import audit, differences
 from workers.metrics import AuditResult
-from workers.tasks import Tasks
+from workers.work import Work
 
 OpenStore = Callable[[], Intents]
 Kind = Literal["up", "down", "changed"]
@@ -69,7 +68,9 @@ class Chaos(Tallied):
 
     def __init__(self, open_store: OpenStore, tally: Tally | None = None) -> None:
         super().__init__(tally)
-        self.steps, self.world, self.outbox = Steps(), World(), Outbox()
+        self.steps, self.world = Steps(), World()
+        # of a broker, until hypothesis delivers, loses or repeats them
+        self.messages = list[str]()
         self.index = InterruptedIndex(self.steps)
         counters: dict[Encoding, Counter] = {"cl100k_base": estimate, "o200k_base": estimate}
         self.leases = Leases()
@@ -83,8 +84,10 @@ class Chaos(Tallied):
             self.patience,
             feature_locks=LocksOfManyWorkers(),
         )
-        self.tasks = Tasks(
-            cast("Celery", self.outbox), lambda: self.deps.intents, lambda: self.deps, 0.0, self.deps.metrics, 1.0
+        self.work = Work(
+            *(lambda: self.deps.intents, lambda: self.deps, self.messages.append, lambda: 0, self.deps.metrics),
+            message_time_s=0.0,
+            sweep_interval_s=1.0,
         )
         self.said: dict[str, tuple[Status, frozenset[str]]] = {}
         self.silent: set[str] = set()
@@ -113,7 +116,7 @@ class Chaos(Tallied):
         self.send(event(kind, server_id, within))
 
     def send(self, event: ServerEvent) -> None:
-        self.tasks.accept_event(event.model_dump(mode="json"))
+        self.work.accept(event.model_dump(mode="json"))
 
     @rule(server_id=server_ids, tools=st.dictionaries(st.sampled_from("tuv"), st.sampled_from(("does x", "does y"))))
     def change_tools(self, server_id: str, tools: dict[str, str]) -> None:
@@ -127,10 +130,10 @@ class Chaos(Tallied):
     def kill_each_worker_or_no_more(self, server_id: str) -> None:
         self.deadly ^= {server_id}
 
-    @precondition(lambda self: self.outbox.messages)
+    @precondition(lambda self: self.messages)
     @rule(data=st.data(), happens=interruptions)
     def deliver(self, data: st.DataObject, happens: list[str]) -> None:
-        messages = self.outbox.messages
+        messages = self.messages
         server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
         self.steps.interruptions = [self._interruption(kind, server_id) for kind in happens]
         self._reconcile(server_id)
@@ -164,12 +167,12 @@ class Chaos(Tallied):
 
     def _reconcile(self, server_id: str) -> None:
         with suppress(Crash, ServerError, IntentsUnavailable):
-            self.tasks.reconcile_server(server_id)
+            self.work.reconcile(server_id)
 
-    @precondition(lambda self: self.outbox.messages)
+    @precondition(lambda self: self.messages)
     @rule(data=st.data(), copies=st.sampled_from((0, 2)))
     def lose_or_repeat_a_message(self, data: st.DataObject, copies: int) -> None:
-        messages = self.outbox.messages
+        messages = self.messages
         server_id = messages.pop(data.draw(st.integers(0, len(messages) - 1)))
         messages.extend([server_id] * copies)
 
@@ -202,7 +205,7 @@ class Chaos(Tallied):
 
     @rule()
     def sweep(self) -> None:
-        self.tasks.sweep_intents()
+        self.work.sweep()
 
     @invariant()
     def no_more_is_committed_than_was_asked_for(self) -> None:
@@ -231,8 +234,8 @@ class Chaos(Tallied):
     def settle(self) -> None:
         for _ in range(ROUNDS_TO_SETTLE):
             self.sweep()
-            while self.outbox.messages:
-                self._reconcile(self.outbox.messages.pop(0))
+            while self.messages:
+                self._reconcile(self.messages.pop(0))
 
     def happen(self, server_id: str, what: str, at: int = 0, strike: Callable[[], None] | None = None) -> bool:
         """Process one change; return whether its reconciliation was interrupted `at` this step."""

@@ -9,22 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-import redis
 from mcp import Client, StdioServerParameters
 
-from shared.service.redis import DEAD_LETTERS, connect
 from tests.support.hostile.processes import good_stdio
 from tests.support.metrics import scraped
 from tests.support.processes import Composition, Running
 from tests.support.waiting import eventually
-from workers.monitoring.queue import QUEUE
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -73,18 +69,6 @@ def ask(target: Any, question: str = "the first tool of all", mode: str = "auto"
         raise AssertionError("nothing was found in 900 attempts")
 
     return anyio.run(call)
-
-
-def _has_dead_letters(client: redis.Redis, number: int) -> bool:
-    return client.llen(DEAD_LETTERS) == number
-
-
-@pytest.mark.redis
-def test_a_service_on_redis_stores_invalid_messages_and_continues(own_redis_url: str, config: Path) -> None:
-    with serving(config, REDIS_URL=own_redis_url), closing(connect(own_redis_url)) as client:
-        for number in (1, 2):
-            client.lpush(QUEUE, f"no JSON {number}")
-            eventually(partial(_has_dead_letters, client, number), what="the dead letter")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

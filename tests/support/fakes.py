@@ -36,7 +36,6 @@ from shared.catalog import (
     point_id,
 )
 from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.index.records import SHARES
 from shared.index.tools import ToolIndex, ToolState
 from shared.text.bm25 import query_terms, tool_terms
 from shared.text.terms import words
@@ -271,12 +270,6 @@ class FakeIndex(ToolIndex):
     def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
         with self._held():
             return [record for record in self._records.values() if record.revision > newer_than]
-
-    def share(self, number: int, *, limit: int, after: str = "") -> list[str]:
-        with self._held():
-            known = sorted(self._records)
-        of_share = [server_id for server_id in known if zlib.crc32(server_id.encode()) % SHARES == number]
-        return [server_id for server_id in of_share if server_id > after][:limit]
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         return {record.server_id: record.revision for record in self.servers(newer_than=newer_than)}

@@ -28,7 +28,7 @@ from workers.ingest import reconcile
 from workers.maintenance import migrate as migration
 from workers.maintenance import rebuild
 from workers.maintenance.audit import AuditRounds
-from workers.maintenance.rollout import ModelRollout
+from workers.maintenance.migrate import ModelRollout
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
 ENGINES = ("edge", *(["server"] if QDRANT_URL else []))
@@ -92,12 +92,12 @@ def migrate(deps: Dependencies, released: Callable[[str], None], slice_s: float 
     migration.migrate(deps.versions, deps.intents, released, slice_s)
 
 
-def maintain_index(deps: Dependencies, enqueue_migration: Callable[[], None]) -> None:
+def maintain_index(deps: Dependencies) -> None:
     """Maintain the index as this worker's sweep does."""
     assert deps.rollout
     assert deps.versions
     deps.rollout.request_once()
-    rebuild.maintain_index(deps.versions, deps.intents, enqueue_migration, AuditRounds(1.0, deps.metrics))
+    rebuild.maintain_index(deps.versions, deps.intents, AuditRounds(1.0, deps.metrics), lambda _: None)
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:

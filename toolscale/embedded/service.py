@@ -209,7 +209,7 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     if producers is None:
         yield []
         return
-    emitter = Emitter(embedded.deps.intents, embedded.enqueue, settings.redeliver_after_s, metrics)
+    emitter = Emitter(embedded.deps.intents, embedded.wake, settings.redeliver_after_s, metrics)
     with closing(EventRecorder(emitter)) as recorder:
         yield [events_route(recorder, producers=producers, on_response=metrics.events_response)]
 

@@ -1,39 +1,39 @@
-"""A model change: fill the next index version from the active one, compare by digest until equal, and switch.
+"""A model change: copy every server's tools to the next index version, embedded with its model, and switch.
 
 Reconciliations write to the active version only. The migration needs no server: it embeds stored definitions, so it
-also migrates servers that are down. After the switch it requests reconciliations of the servers whose records changed
-since the last passes began. It can be interrupted anywhere; digests show the finished tools.
-
-The servers are divided into shares, and any number of workers migrate different shares at the same time.
+also copies servers that are down. A mark for each server has the revision of its record that was copied; a server
+without a mark of its present revision lags. When all servers have a mark and only a few lag, the next version becomes
+active, and the few are reconciled again. The migration can be interrupted anywhere, and several processes may work on
+it: each holds the lease of the server that it copies.
 """
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from shared.catalog import EmbeddedTool, IndexedTool, point_id
-from shared.errors import EventInvalid, LeaseHeld, ModelUnavailable
-from shared.index.records import SHARES
-from shared.index.versions import IndexStore, IndexVersion, IndexVersions, OpenVersion, Progress
+from shared.errors import EventInvalid, IndexUnavailable, LeaseHeld, ModelUnavailable
+from shared.index.versions import IndexStore, IndexVersion, IndexVersions, OpenVersion
 from shared.intents.intent import MigrationProgress
 from shared.intents.intents import Intents
 from shared.text.vectors import tool_vectors
 
-# Not a valid server id, because of the spaces; a share's lease has its number too.
+# Not a valid server id, because of the space.
 MIGRATION_LEASE = "the migration"
 SOURCE = "toolscale/migration"
-# Tools per lease: about half a second, in which an event of their server waits. Passes that find no more differing
-# tools than this may switch, since a large fleet rarely has none.
+# Tools per lease: about half a second, in which an event of their server waits.
 BATCH = 64
+# Servers that may lag at the switch, since in a large fleet some always change.
+FEW = 64
 # Seconds of work per sweep, so that reconciliations run in between.
 SLICE_S = 5.0
-# Servers in one read of a share.
-PAGE = 100
 
 _log = structlog.get_logger()
 
@@ -41,10 +41,46 @@ Released = Callable[[str], None]
 """Called with a server whose lease was released; a message may have come in the meantime."""
 
 
-def migrate(versions: IndexVersions, intents: Intents, released: Released, slice_s: float = SLICE_S) -> None:
-    """Copy tools to the next version for `slice_s` seconds, and activate it once passes found all shares equal.
+class ModelRollout:
+    """The request for the index version of the settings, made when a worker starts. Safe to call from threads."""
 
-    Safe to repeat, to interrupt, and to run in several processes, which then work on different shares.
+    def __init__(self, versions: IndexVersions) -> None:
+        self._versions = versions
+        self._requesting = threading.Lock()
+        self._requested = False
+        self._last_reason = ""
+
+    def request_once(self) -> None:
+        """Request the version once per process; if its model cannot be loaded, log it and try again later.
+
+        Returns at once while another thread is requesting, since loading may include a download.
+        """
+        if self._requested or not self._requesting.acquire(blocking=False):
+            return
+        try:
+            self._request()
+        except (IndexUnavailable, ModelUnavailable) as error:
+            if str(error) != self._last_reason:
+                _log.warning("index_version_request_failed", model=self._versions.own.model, reason=str(error))
+                self._last_reason = str(error)
+        finally:
+            self._requesting.release()
+
+    def _request(self) -> None:
+        own, store = self._versions.own, self._versions.store
+        stored = store.versions()
+        if stored.active and stored.requested != own:
+            if stored.active != own:
+                self._versions.embedder(own.model).query("ready")
+            store.request_version(own)
+            _log.info("index_version_requested", model=own.model, collection=own.name, active=stored.active.name)
+        self._requested = stored.active is not None
+
+
+def migrate(versions: IndexVersions, intents: Intents, released: Released, slice_s: float = SLICE_S) -> None:
+    """Copy servers to the next version for `slice_s` seconds, and activate it once all are copied.
+
+    Safe to repeat, to interrupt, and to run in several processes.
 
     Raises:
         IndexUnavailable: the index does not answer; the copied tools stay.
@@ -55,17 +91,18 @@ def migrate(versions: IndexVersions, intents: Intents, released: Released, slice
 
 
 def request_missed(store: IndexStore, intents: Intents, active: IndexVersion) -> None:
-    """Request reconciliations of servers that changed while the last passes of a migration ran, stopped ones included.
+    """Request reconciliations of the servers that changed after they were copied to the version that is active now.
 
-    The stored progress of the active version gives the beginning of those passes; it is deleted last.
+    Stopped servers are included. The marks are deleted last, so a process that dies before that leaves them to others.
     """
-    since = min(share.last_since for share in store.progress(active))
-    if not since:
+    copied = store.copied(active)
+    if not copied:
         return
-    for server_id in store.index(active).revisions(newer_than=since):
-        with suppress(EventInvalid):  # the store has no such server
-            intents.request(server_id, SOURCE)
-    store.delete_progress()
+    for server_id, revision in store.index(active).revisions().items():
+        if copied.get(server_id) != revision:
+            with suppress(EventInvalid):  # the store has no such server
+                intents.request(server_id, SOURCE)
+    store.delete_marks()
 
 
 @dataclass
@@ -78,110 +115,74 @@ class _Slice:
     next_version: OpenVersion
     released: Released
     deadline_s: float
-    migrated: int = 0
 
     def run(self) -> None:
         self.store.ensure(self.next_version.version)
         try:
-            if not self._switch_if_equal():
-                self._continue_shares()
-                self._switch_if_equal()
+            # what changed during the first round is copied by the next, until a round copies nothing
+            while any([self._copy(server_id) for server_id in self._lagging()]):
+                pass
         except ModelUnavailable as error:
             self._abandon(error)
+        else:
+            self._note_progress()
+            self._switch_if_copied()
 
-    def _continue_shares(self) -> None:
-        version = self.next_version.version
-        progress = self.store.progress(version)
-        for number in sorted(range(SHARES), key=lambda number: progress[number].last_since):
-            if self._has_time():
-                self._continue_share(number, progress[number])
-        servers = self._note_progress()
-        _log.info("index_version_progressed", collection=version.name, servers=servers, carried=self.migrated)
+    def _lagging(self) -> list[str]:
+        """Return the servers whose present record was not copied, in random order: processes begin with others."""
+        copied = self.store.copied(self.next_version.version)
+        lagging = [server_id for server_id, revision in self._revisions().items() if copied.get(server_id) != revision]
+        random.shuffle(lagging)
+        return lagging
 
-    def _continue_share(self, number: int, before: Progress) -> None:
-        """Continue the pass over a share, unless another process is or was faster."""
-        version = self.next_version.version
-        with suppress(LeaseHeld), self.intents.lease(f"{MIGRATION_LEASE} of share {number}") as lease:
-            if self.store.progress(version)[number] != before:
-                return
-            begun = before if before.since else before.begun(self.intents.next_revision())
-            after = self._compare(number, begun)
-            lease.assert_held()
-            self.store.store_progress(version, number, after)
+    def _revisions(self) -> dict[str, int]:
+        """Return the revision of every server's record, 0 for tools without a record."""
+        active = self.active.index
+        with_tools = active.servers_with_tools() | self.next_version.index.servers_with_tools()
+        return dict.fromkeys(with_tools, 0) | active.revisions()
 
-    def _compare(self, number: int, progress: Progress) -> Progress:
-        """Continue a pass over a share: to its end, the end of the slice, or a server that is being reconciled."""
-        while servers := self.active.index.share(number, limit=PAGE, after=progress.after):
-            for server_id in servers:
-                migrated, is_equal = self._migrate_until_equal(server_id)
-                self.migrated += migrated
-                progress = replace(progress, differing=progress.differing + migrated)
-                if not is_equal:
-                    return progress
-                progress = replace(progress, after=server_id, compared=progress.compared + 1)
-        return progress.finished()
-
-    def _note_progress(self) -> int:
-        """Store the number of finished servers for display, which later passes do not lower; return that of all."""
-        version, servers = self.next_version.version, self.intents.backlog().servers
-        before = self.intents.migration()
-        done_before = before.done if before and before.model == version.model else 0
-        compared = sum(share.compared for share in self.store.progress(version))
-        done = min(servers, max(done_before, compared))
-        at = self.intents.now()
-        self.intents.note_migration(MigrationProgress(model=version.model, servers=servers, done=done, at=at))
-        return servers
-
-    def _switch_if_equal(self) -> bool:
-        """Activate the next version if the last passes found all shares equal; return whether it did."""
-        version = self.next_version.version
-        with suppress(LeaseHeld), self.intents.lease(MIGRATION_LEASE) as lease:
-            if not self._is_equal() or not self._is_wanted():
-                return False
-            lease.assert_held()
-            self.store.activate(version)  # if this process dies below, a sweep requests what is missing
-            request_missed(self.store, self.intents, version)
-            self.intents.note_migration(None)
-            _log.info("index_version_activated", model=version.model, collection=version.name)
-            return True
-        return False
-
-    def _is_equal(self) -> bool:
-        shares = self.store.progress(self.next_version.version)
-        if not all(share.last_since for share in shares) or sum(share.last_differing for share in shares) > BATCH:
-            return False
-        return all(self._migrate_until_equal(server_id)[1] for server_id in self._servers_without_record())
-
-    def _servers_without_record(self) -> set[str]:
-        """Return the servers of tools that no share has; one facet of each version finds them."""
-        active, following = self.active.index, self.next_version.index
-        return (active.servers_with_tools() | following.servers_with_tools()) - active.revisions().keys()
-
-    def _migrate_until_equal(self, server_id: str) -> tuple[int, bool]:
-        """Migrate batches of a server; return the number of migrated tools, and whether no tool differs any more.
-
-        Some may still differ at the end of the slice, or while a reconciliation of the server is running.
-        """
-        migrated = 0
-        while self._has_time():
+    def _copy(self, server_id: str) -> bool:
+        """Copy a server in batches and mark it; return False at the end of the slice, or while it is reconciled."""
+        while time.monotonic() < self.deadline_s:
             try:
                 with self.intents.held(server_id):
                     if not self._is_wanted():  # a reconciliation may have written to the new active version
-                        break
-                    differing = migrate_batch(server_id, self.active, self.next_version)
+                        return False
+                    record = self.active.index.server(server_id)
+                    is_copied = copy_batch(server_id, self.active, self.next_version) <= BATCH
+                    if is_copied:
+                        revision = record.revision if record else 0
+                        self.store.mark_copied(self.next_version.version, server_id, revision)
             except LeaseHeld:
-                break
+                return False
             self.released(server_id)
-            if not differing:
-                return migrated, True
-            migrated += min(BATCH, differing)
-        return migrated, False
+            if is_copied:
+                return True
+        return False
+
+    def _note_progress(self) -> None:
+        """Store the number of copied servers for people to read."""
+        model, servers = self.next_version.version.model, len(self._revisions())
+        done = servers - len(self._lagging())
+        self.intents.note_migration(MigrationProgress(model=model, servers=servers, done=done, at=self.intents.now()))
+        _log.info("index_version_progressed", model=model, servers=servers, copied=done)
+
+    def _switch_if_copied(self) -> None:
+        """Activate the next version if every server was copied to it, and only a few have changed since."""
+        version = self.next_version.version
+        with suppress(LeaseHeld), self.intents.lease(MIGRATION_LEASE) as lease:
+            copied, lagging = self.store.copied(version), self._lagging()
+            if not self._is_wanted() or len(lagging) > FEW or not copied.keys() >= self._revisions().keys():
+                return
+            lease.assert_held()
+            self.store.activate(version)
+            # if this process dies here, a sweep requests what is missing
+            request_missed(self.store, self.intents, version)
+            self.intents.note_migration(None)
+            _log.info("index_version_activated", model=version.model, collection=version.name)
 
     def _is_wanted(self) -> bool:
         return self.store.versions().next_version == self.next_version.version
-
-    def _has_time(self) -> bool:
-        return time.monotonic() < self.deadline_s
 
     def _abandon(self, error: ModelUnavailable) -> None:
         """Request the active version again, since the next model cannot be loaded."""
@@ -190,7 +191,7 @@ class _Slice:
             _log.error("index_version_abandoned", model=self.next_version.version.model, reason=str(error))
 
 
-def migrate_batch(server_id: str, active: OpenVersion, next_version: OpenVersion) -> int:
+def copy_batch(server_id: str, active: OpenVersion, next_version: OpenVersion) -> int:
     """Make a batch of a server's tools in the next version equal to the active ones; return how many differed.
 
     The next version's model embeds them; counts, status and groups are copied.
@@ -199,10 +200,9 @@ def migrate_batch(server_id: str, active: OpenVersion, next_version: OpenVersion
     missing = [name for name in active_states if next_states.get(name) != active_states[name]]
     extra = next_states.keys() - active_states.keys()
     tools = list(active.index.get([point_id(server_id, name) for name in missing[:BATCH]]).values())
-    embedded = _embedded(server_id, tools, active, next_version)
-    next_version.index.upsert(embedded)
+    next_version.index.upsert(_embedded(server_id, tools, active, next_version))
     next_version.index.delete(server_id, extra)
-    return len(missing) + len(extra)
+    return len(missing)
 
 
 def _embedded(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
 from shared.errors import LeaseHeld
@@ -14,7 +12,7 @@ from shared.intents.intents import Intents
 from shared.text.embedding import known_models
 from workers.indexing.records import unlisted_record
 from workers.maintenance.audit import AuditRounds
-from workers.maintenance.migrate import request_missed
+from workers.maintenance.migrate import Released, migrate, request_missed
 
 SOURCE = "toolscale/rebuild"
 # Not a valid server id, because of the space.
@@ -42,9 +40,7 @@ def rebuild_if_lost(versions: IndexVersions, intents: Intents) -> None:
         return
 
 
-def maintain_index(
-    versions: IndexVersions, intents: Intents, enqueue_migration: Callable[[], None], audits: AuditRounds
-) -> None:
+def maintain_index(versions: IndexVersions, intents: Intents, audits: AuditRounds, released: Released) -> None:
     """Rebuild a lost index, continue a migration, delete retired index versions, and audit the next servers.
 
     No server is audited during a migration, since the next index version is a copy of the active one, nor while
@@ -57,7 +53,7 @@ def maintain_index(
     rebuild_if_lost(versions, intents)
     stored = versions.store.versions()
     if stored.next_version:
-        enqueue_migration()
+        migrate(versions, intents, released)
         return
     if stored.active:
         request_missed(versions.store, intents, stored.active)

@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import pytest
-from kombu.transport.virtual import Transport
 from structlog.testing import capture_logs
 
 from query.catalogue import catalogue_of
@@ -40,7 +39,7 @@ from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
 from workers.dependencies import open_dependencies
-from workers.monitoring.queue import QUEUE
+from workers.pool import ReconcilePool
 
 
 @pytest.fixture
@@ -266,43 +265,25 @@ def test_it_ends_at_once_while_servers_hang_and_reconciles_them_at_the_next_star
     assert took_s < patient.listing_timeout_s / 2
 
 
-def test_it_ends_while_the_consumer_of_celery_sleeps(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    asleep, over = threading.Event(), threading.Event()
-    waits_s: list[float | None] = []
-    join = threading.Thread.join
-
-    def sleeps(*_: object, **__: object) -> None:
-        asleep.set()
-        over.wait(600)
-
-    def joins(thread: threading.Thread, timeout: float | None = None) -> None:
-        if thread.name == "toolscale worker":
-            waits_s.append(timeout)
-        join(thread, timeout)
-
-    monkeypatch.setattr(Transport, "drain_events", sleeps)
-    monkeypatch.setattr(threading.Thread, "join", joins)
-    with run_embedded(settings):
-        assert asleep.wait(60)
-    over.set()
-
-    assert [wait_s for wait_s in waits_s if wait_s is None or wait_s > 1] == []
-    assert waits_s
-
-
 def test_the_files_servers_are_announced_as_its_own() -> None:
     with scripted_http(serves("a")) as server:
         assert [event.source for event in config(s=server).events()] == [SOURCE]
 
 
 @pytest.mark.slow
-def test_an_embedded_catalogue_is_not_ready_once_nothing_is_consumed(settings: Settings) -> None:
-    with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
+def test_an_embedded_catalogue_is_not_ready_once_nothing_is_reconciled(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = settings.model_copy(update={"listing_timeout_s": 1.0, "stdio_start_timeout_s": 1.0})
+    with scripted_http(serves("a")) as server, run_embedded(impatient) as embedded:
         embedded.announce(config(first=server))
         eventually(settled(embedded))
         assert ready(embedded) == (200, {"status": "ready"})
 
-        eventually(lambda: embedded.app.control.cancel_consumer(QUEUE, reply=True, timeout=2))
+        release = threading.Event()
+        monkeypatch.setattr(ReconcilePool, "_run", lambda *_: release.wait(600))
+        for number in range(2 * embedded.settings.worker_concurrency):
+            embedded.wake(f"waits {number}")
         embedded.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="second", url=server.url)))
 
         eventually(lambda: ready(embedded)[0] == 503)
@@ -311,7 +292,8 @@ def test_an_embedded_catalogue_is_not_ready_once_nothing_is_consumed(settings: S
         assert list(said["checks"]) == ["tasks"]
         assert "no task has ended for" in said["checks"]["tasks"]
 
-        eventually(lambda: embedded.app.control.add_consumer(QUEUE, reply=True, timeout=2))
+        monkeypatch.undo()
+        release.set()
         eventually(lambda: ready(embedded)[0] == 200)
         eventually(settled(embedded))
         assert found(embedded) == {"first:a", "second:a"}

@@ -26,7 +26,6 @@ from shared.catalog import (
     ToolName,
     ToolVectors,
 )
-from shared.index.records import SHARES
 from shared.index.tools import DIGESTS_A_REQUEST, ToolIndex, ToolState
 from shared.toolset import Selection, Toolset
 from tests.support.fakes import asking, closest, embedded, make_tool, state_of
@@ -340,24 +339,6 @@ def test_only_records_above_a_revision_are_listed(index: ToolIndex) -> None:
     assert {record.server_id for record in index.servers(newer_than=3)} == {"s4", "s5"}
     assert index.revisions(newer_than=3) == {"s4": 4, "s5": 5}
     assert index.servers(newer_than=5) == []
-
-
-def test_each_server_with_a_record_is_in_one_share_and_found_in_pages(index: ToolIndex) -> None:
-    servers = {f"server-{number}" for number in range(100)}
-    for number, server_id in enumerate(servers, start=1):
-        index.put_server(ServerRecord(server_id=server_id, endpoint=Endpoint(), revision=number))
-
-    def paged(share: int) -> list[str]:
-        found = list[str]()
-        while page := index.share(share, limit=2, after=found[-1] if found else ""):
-            found += page
-        return found
-
-    shares = [paged(share) for share in range(SHARES)]
-
-    assert sorted(server_id for share in shares for server_id in share) == sorted(servers)
-    assert shares == [index.share(share, limit=100) for share in range(SHARES)]
-    assert max(map(len, shares)) < len(servers) / 4
 
 
 def test_text_that_is_not_unicode_can_be_stored(index: ToolIndex) -> None:

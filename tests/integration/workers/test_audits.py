@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import cast
 
 import pytest
-from celery import Celery
 
 from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.index.points import any_of, must
 from shared.index.versions import tools_spec
-from tests.chaos.interrupted import Outbox
 from tests.support.builders import definition, listing, up
 from tests.support.index_versions import (
     ENGINES,
@@ -29,7 +26,8 @@ from tests.support.index_versions import (
 from tests.support.metrics import shown
 from workers.dependencies import Dependencies
 from workers.maintenance.audit import differences
-from workers.tasks import Tasks
+from workers.maintenance.migrate import MIGRATION_LEASE
+from workers.work import Work
 
 
 @pytest.fixture(params=ENGINES)
@@ -71,13 +69,16 @@ def differing(deps: Dependencies) -> int:
 def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: Catalogue) -> None:
     deps = shop.worker(OLD)
     shop.intents.mark_complete()
-    tasks = Tasks(cast("Celery", Outbox()), lambda: shop.intents, lambda: deps, 60.0, deps.metrics, 1.0)
+    asked = list[str]()
+    stores = lambda: shop.intents, lambda: deps
+    work = Work(*stores, asked.append, lambda: 0, deps.metrics, message_time_s=60.0, sweep_interval_s=1.0)
     before = totals(deps)
     tamper(shop, deps)
     assert totals(deps) != before
 
     for _ in shop.world.servers:
-        tasks.sweep_intents()
+        work.sweep()
+        work.maintain()
     reconcile_all(deps)
 
     assert differing(deps) == 1
@@ -94,13 +95,14 @@ def test_no_server_is_audited_while_the_model_changes(shop: Catalogue) -> None:
     deps.rollout.request_once()
     tamper(shop, deps)
 
-    for _ in range(4):
-        maintain_index(deps, lambda: None)
-    migrate(deps, lambda _: None)
+    with shop.intents.lease(MIGRATION_LEASE):  # nothing is switched
+        for _ in range(4):
+            maintain_index(deps)
     during = differing(deps)
+    migrate(deps, lambda _: None)
     reconcile_all(deps)
     for _ in range(40):
-        maintain_index(deps, lambda: None)
+        maintain_index(deps)
     reconcile_all(deps)
 
     assert (during, differing(deps)) == (0, 1)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Generator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -19,14 +18,12 @@ from query.catalogue import live_catalogue
 from query.find import find_tool
 from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
-from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope, ServerRecord
+from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope
 from shared.errors import ServerTimeout
 from shared.events import ServerEvent
 from shared.index import versions as stored
-from shared.index.points import Engine
-from shared.index.records import SERVERS_SPEC, TOOLSETS_SPEC
-from shared.index.tools import ToolIndex, ToolState
-from shared.index.versions import SCHEMA_VERSION, IndexStore, IndexVersion, IndexVersions, OpenVersion, tools_spec
+from shared.index.tools import ToolState
+from shared.index.versions import SCHEMA_VERSION, IndexStore, IndexVersion, IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.settings import load_settings
@@ -55,7 +52,7 @@ from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
 from workers.ingest import reconcile
-from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, SOURCE, Released
+from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, SOURCE
 
 
 @pytest.fixture(params=ENGINES)
@@ -137,34 +134,6 @@ def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation
     assert lagging == ["gone"]
 
 
-class LargeIndex(ToolIndex):
-    """An index with too many tools and servers to list them in every slice."""
-
-    def servers_with_tools(self) -> set[str]:
-        raise AssertionError("a slice lists the servers of all tools")
-
-    def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-        raise AssertionError("a slice lists all records")
-
-    def servers(self, *, newer_than: int = 0) -> list[ServerRecord]:
-        raise AssertionError("a slice reads all records")
-
-
-class LargeVersions(IndexVersions):
-    """Index versions of which the active one is large."""
-
-    def __init__(self, engine: Engine, own: Embedder) -> None:
-        super().__init__(IndexStore(engine), own, SaltedEmbedder)
-        self._engine = engine
-
-    def current(self) -> tuple[OpenVersion, OpenVersion | None]:
-        active, next_version = super().current()
-        tools = self._engine.collection(tools_spec(active.version))
-        servers, toolsets = self._engine.collection(SERVERS_SPEC), self._engine.collection(TOOLSETS_SPEC)
-        large = LargeIndex(tools, servers, toolsets)
-        return replace(active, index=large), next_version
-
-
 def closest_name(deps: Dependencies, text: str) -> float:
     """Return the cosine of the closest name in service to this text, embedded by the model in service."""
     now = active_version(deps)
@@ -172,9 +141,7 @@ def closest_name(deps: Dependencies, text: str) -> float:
     return max(candidates.name.values())
 
 
-SHORT_SLICE_S = 2.0
-# Servers are migrated in the order of their shares.
-LAST = "files"
+SERVERS = ("files", "clock", "gone")
 
 
 class Killed(BaseException):
@@ -260,26 +227,33 @@ def test_what_changes_meanwhile_is_found_at_once_and_after_the_switch(shop: Cata
     assert closest_name(deps, "scripted: copy file") == pytest.approx(1, abs=1e-3)
 
 
-def change_once(shop: Catalogue, deps: Dependencies, *, after: str, events: Sequence[ServerEvent]) -> Released:
-    """Return a `released` that reconciles these events once, after the migration has left this server."""
-    remaining = list(events)
+@contextmanager
+def before_the_switch(change: Callable[[], None]) -> Generator[None]:
+    """Change something once, after the last comparison of a migration and before its version is active."""
+    activate, remaining = IndexStore.activate, [change]
 
-    def released(server_id: str) -> None:
-        if server_id == after and remaining:
-            for event in remaining:
-                shop.intents.record(event, due_in_s=0)
-            remaining.clear()
-            reconcile_all(deps)
+    def changed_first(store: IndexStore, version: IndexVersion) -> None:
+        while remaining:
+            remaining.pop()()
+        activate(store, version)
 
-    return released
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IndexStore, "activate", changed_first)
+        yield
+
+
+def reconciled(shop: Catalogue, deps: Dependencies, *events: ServerEvent) -> None:
+    for event in events:
+        shop.intents.record(event, due_in_s=0)
+    reconcile_all(deps)
 
 
 def test_a_server_that_changed_after_its_comparison_is_reconciled_after_the_switch(shop: Catalogue) -> None:
     deps = wanting(shop)
     shop.world.servers["fresh"] = shop.world.servers["clock"] = listing(definition("stop_watch"))
-    released = change_once(shop, deps, after=LAST, events=[changed("clock"), up("fresh"), up("gone")])
 
-    migrate(deps, released)
+    with before_the_switch(lambda: reconciled(shop, deps, changed("clock"), up("fresh"), up("gone"))):
+        migrate(deps, lambda _: None)
     assert active_version(deps).version == index_version(NEW)
     lagging = {intent.server_id for intent in shop.intents.intents() if intent.is_lagging}
     reconcile_all(deps)
@@ -294,13 +268,12 @@ def test_a_server_quarantined_after_its_comparison_is_hidden_after_the_switch(sh
     deps = replace(wanting(shop), failure_policy=FailurePolicy(quarantine_after=1))
     shop.world.servers["clock"] = ServerTimeout("clock", "no answer")
 
-    def fail(server_id: str) -> None:
-        if server_id == LAST:
-            shop.intents.record(changed("clock"), due_in_s=0)
-            with suppress(ServerTimeout):
-                reconcile("clock", deps)
+    def fail() -> None:
+        with pytest.raises(ServerTimeout):
+            reconciled(shop, deps, changed("clock"))
 
-    migrate(deps, fail)
+    with before_the_switch(fail):
+        migrate(deps, lambda _: None)
     assert active_version(deps).version == index_version(NEW)
     assert "clock:get_time" in tools_found(deps)
     with suppress(ServerTimeout):
@@ -333,7 +306,7 @@ def test_a_process_that_dies_at_the_switch_leaves_its_requests_to_the_next_sweep
     shop: Catalogue, requests: int
 ) -> None:
     deps, numbers = wanting(shop), itertools.count()
-    released = change_once(shop, deps, after=LAST, events=[down("files"), down("clock")])
+    changing = before_the_switch(lambda: reconciled(shop, deps, down("files"), down("clock")))
 
     class Dying:
         def request(self, server_id: str, source: str) -> None:
@@ -344,12 +317,12 @@ def test_a_process_that_dies_at_the_switch_leaves_its_requests_to_the_next_sweep
         def __getattr__(self, name: str) -> object:
             return getattr(shop.intents, name)
 
-    with pytest.raises(Killed):
-        migrate(replace(deps, intents=cast("Intents", Dying())), released)
+    with changing, pytest.raises(Killed):
+        migrate(replace(deps, intents=cast("Intents", Dying())), lambda _: None)
     assert active_version(deps).version == index_version(NEW)
-    maintain_index(deps, lambda: None)
+    maintain_index(deps)
     reconcile_all(deps)
-    maintain_index(deps, lambda: None)
+    maintain_index(deps)
 
     assert tools_found(deps) == set()
     assert not any(intent.is_lagging for intent in shop.intents.intents())
@@ -369,7 +342,7 @@ def test_what_is_left_of_an_abandoned_migration_does_not_come_back(shop: Catalog
     assert tools_found(deps) == {"files:read_file", "clock:get_time", "clock:set_alarm"}
 
 
-@pytest.mark.parametrize("visits", [1, 2, 3, 4])
+@pytest.mark.parametrize("visits", [1, 2, 3])
 def test_a_migration_that_was_killed_is_continued(shop: Catalogue, visits: int) -> None:
     before = states(shop.worker(OLD))
     countdown = itertools.count(1)
@@ -448,71 +421,55 @@ def test_only_one_process_switches_at_a_time(shop: Catalogue) -> None:
     assert active_version(deps).version == index_version(NEW)
 
 
-def test_workers_migrate_different_servers_at_the_same_time(shop: Catalogue) -> None:
+def test_a_worker_copies_what_another_one_does_not_hold(shop: Catalogue) -> None:
     first, second = wanting(shop), wanting(shop)
     visited = list[str]()
 
-    def while_the_first_has_a_share(server_id: str) -> None:
-        if not visited:
-            visited.append(server_id)
-            migrate(second, visited.append)
+    with shop.intents.lease("gone"):  # as of a worker that copies it
+        migrate(first, visited.append)
+        assert set(visited) == {"clock", "files"}
+    migrate(second, visited.append)
 
-    migrate(first, while_the_first_has_a_share)
-
-    assert visited[0] == "gone"
-    assert set(visited[1:]) == {"clock", "files"}
-    finish(first)
+    assert visited[2:] == ["gone"]
     assert tools_found(first) == {"files:read_file", "files:write_file", "clock:get_time", "clock:set_alarm"}
+    assert active_version(first).version == index_version(NEW)
 
 
-def test_a_version_is_not_activated_before_every_share_was_compared(shop: Catalogue) -> None:
+def test_a_version_to_which_many_servers_lag_is_not_activated(shop: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.maintenance.migrate.FEW", 1)
     deps = wanting(shop)
-    with shop.intents.lease(f"{MIGRATION_LEASE} of share 0"):
-        for _ in range(3):
-            migrate(deps, lambda _: None)
+    with shop.intents.lease(MIGRATION_LEASE):
+        migrate(deps, lambda _: None)
+    reconciled(shop, deps, down("files"), down("clock"))
+
+    with shop.intents.lease("files"), shop.intents.lease("clock"):
+        migrate(deps, lambda _: None)
         assert active_version(deps).version == index_version(OLD)
-
-    finish(deps)
-
-    assert tools_found(deps, "stopped") == {"gone:old_tool"}
-
-
-def test_more_differing_tools_than_a_batch_need_another_pass(shop: Catalogue) -> None:
-    shop.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(BATCH)))
-    shop.intents.record(up("large"), due_in_s=0)
-    deps = wanting(shop)
-    reconcile_all(deps)
-
-    migrate(deps, lambda _: None)
-    assert active_version(deps).version == index_version(OLD)
-    migrate(deps, lambda _: None)
+    with shop.intents.lease("files"):
+        migrate(deps, lambda _: None)
 
     assert active_version(deps).version == index_version(NEW)
+    reconcile_all(deps)
+    assert tools_found(deps) == set()
 
 
 def test_a_worker_that_the_switch_overtook_writes_nothing_more(shop: Catalogue) -> None:
-    """The first worker repeats the pass of a share with two servers, while another one finds all shares equal."""
-    shop.world.servers |= {"ac": listing(definition("old_name")), "ae": listing(definition("old_name"))}
-    shop.world.servers["large"] = listing(*(definition(f"tool_{i}") for i in range(BATCH)))
     first, second = wanting(shop), wanting(shop)
-    for server_id in ("ac", "ae", "large"):
-        shop.intents.record(up(server_id), due_in_s=0)
-    reconcile_all(first)
-    before_last, last = active_version(first).index.share(14, limit=9)
-    migrate(first, lambda _: None)
-    assert active_version(first).version == index_version(OLD)
+    visited = list[str]()
 
     def switch_and_change(server_id: str) -> None:
-        if server_id == before_last and active_version(first).version == index_version(OLD):
-            migrate(second, lambda _: None)
+        visited.append(server_id)
+        if len(visited) == 1:
+            finish(second)
             assert active_version(second).version == index_version(NEW)
-            shop.world.servers[last] = listing(definition("new_name"))
-            shop.intents.record(changed(last), due_in_s=0)
-            reconcile_all(second)
+            for each in ("clock", "files"):
+                shop.world.servers[each] = listing(definition("new_name"))
+            reconciled(shop, second, changed("clock"), changed("files"))
 
     migrate(first, switch_and_change)
 
-    assert set(active_version(second).index.tool_states(last)) == {"new_name"}
+    assert len(visited) == 1
+    assert tools_found(second) == {"clock:new_name", "files:new_name"}
 
 
 def test_tools_of_servers_without_a_record_are_migrated_too(shop: Catalogue) -> None:
@@ -692,40 +649,15 @@ def test_a_large_server_is_migrated_in_batches_between_which_it_may_be_reconcile
     assert len(active_version(deps).index.tool_states("large")) == 2 * BATCH + 1
 
 
-def test_the_sweep_asks_for_the_migration_only_while_there_is_one(on_edge: Catalogue) -> None:
-    asked: list[str] = []
-
-    maintain_index(on_edge.worker(OLD), lambda: asked.append("before"))
-    deps = wanting(on_edge)
-    maintain_index(deps, lambda: asked.append("while"))
-    finish(deps)
-    maintain_index(deps, lambda: asked.append("after"))
-
-    assert asked == ["while"]
-
-
-def test_a_slice_lists_neither_all_tools_nor_all_servers(on_edge: Catalogue) -> None:
-    deps = wanting(on_edge)
-    large = replace(deps, versions=LargeVersions(on_edge.engine, deps.embedder))
-    visited: list[str] = []
-
-    with on_edge.intents.lease(f"{MIGRATION_LEASE} of share 0"):
-        migrate(large, visited.append)
-
-    assert set(visited) == {"clock", "files"}
-
-
 def test_how_far_it_is_can_be_read_beside_the_index_until_it_is_in_service(on_edge: Catalogue) -> None:
     deps = wanting(on_edge)
-    visits, shown = itertools.count(1), list[tuple[int, int]]()
+    shown = list[tuple[int, int]]()
 
-    def end_the_slice_after_a_server(_: str) -> None:
-        if next(visits) == 2:  # it was migrated, and compared once more
-            until = time.monotonic() + SHORT_SLICE_S
-            eventually(lambda: time.monotonic() > until)
-
-    for slice_s in (0.0, SHORT_SLICE_S):
-        migrate(deps, end_the_slice_after_a_server, slice_s)
+    for held in (SERVERS, SERVERS[1:]):
+        with ExitStack() as leases:
+            for server_id in held:
+                leases.enter_context(on_edge.intents.lease(server_id))
+            migrate(deps, lambda _: None)
         progress = on_edge.intents.migration()
         assert progress is not None
         assert progress.model == NEW
@@ -740,6 +672,6 @@ def test_how_far_it_was_is_forgotten_when_the_model_in_service_is_wanted_again(o
     migrate(wanting(on_edge), lambda _: None, slice_s=0.0)
     assert on_edge.intents.migration() is not None
 
-    maintain_index(wanting(on_edge, OLD), lambda: None)
+    maintain_index(wanting(on_edge, OLD))
 
     assert on_edge.intents.migration() is None

@@ -89,7 +89,7 @@ def fill(shop: Catalogue) -> None:
 
 def sweep(deps: Dependencies) -> list[str]:
     """Do what a sweep does; return the servers that are reconciled."""
-    maintain_index(deps, lambda: None)
+    maintain_index(deps)
     due = sorted(deps.intents.claim_due(100))
     for server_id in due:
         reconcile(server_id, deps)
@@ -241,7 +241,7 @@ def test_what_is_gone_is_counted_no_more_until_it_is_listed_again(shop: Catalogu
     deps = shop.worker(OLD)
     wipes["the tools"](shop)
 
-    maintain_index(deps, lambda: None)
+    maintain_index(deps)
 
     assert not any(record.is_listed for record in deps.index.servers())
 

@@ -12,7 +12,7 @@ from shared.intents.definitions import MAX_TEXT_BYTES
 from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.settings import Settings
 from shared.upstream.followed_config import STATE_BYTES
-from workers.tasks import QUEUE_LIMIT
+from workers.work import QUEUE_LIMIT
 
 SERVERS, TOOLS, WORKERS = 1_000, 20_000, 10
 """The fleet of the table."""

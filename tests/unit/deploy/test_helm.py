@@ -133,7 +133,7 @@ def test_the_watcher_runs_a_command_that_exists() -> None:
 def test_a_group_scales_by_the_queue_that_all_workers_consume() -> None:
     (trigger,) = manifests("full", "ScaledObject")[0]["spec"]["triggers"]
 
-    assert trigger["metadata"]["listName"] == build_app(Settings()).conf.task_default_queue
+    assert trigger["metadata"]["listName"] == build_app(Settings(redis_url="redis://localhost")).conf.task_default_queue
     # without this option, a worker consumes the default queue
     assert not [name for name in ("worker-default", "worker-burst") if "--queues" in container(FULL[name])["command"]]
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from shared.catalog import Endpoint, RejectedTool, ServerRecord
 from shared.events import ServerAnnouncement
 from shared.index.points import Point
-from shared.index.records import SHARES, server_from, server_payload, toolset_from, toolset_payload
+from shared.index.records import server_from, server_payload, toolset_from, toolset_payload
 from shared.intents.intent import Intent, readable_intent
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
@@ -137,4 +137,3 @@ def test_changes_of_definitions_that_an_earlier_release_stored_are_no_records(tm
 
         assert index.servers() == [RECORD]
         assert index.revisions() == {RECORD.server_id: RECORD.revision}
-        assert [server_id for share in range(SHARES) for server_id in index.share(share, limit=9)] == ["files"]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
 
 from shared.errors import IndexUnavailable
 from shared.intents.intents import Intents
@@ -19,7 +18,7 @@ from tests.support.builders import definition, down, listing, up, write_path
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.metrics import WorkerMetrics
-from workers.tasks import Tasks
+from workers.work import Work
 
 
 @pytest.fixture
@@ -29,9 +28,10 @@ def intents(tmp_path: Path) -> Generator[Intents]:
         yield store
 
 
-def tasks(intents: Intents, dependencies: Callable[[], Dependencies]) -> Tasks:
-    app = Celery("test", broker="memory://localhost/")
-    return Tasks(app, lambda: intents, dependencies, 5.0, WorkerMetrics(), 5.0)
+def work(intents: Intents, dependencies: Callable[[], Dependencies]) -> Work:
+    asked = list[str]()
+    wake = asked.append, lambda: 0
+    return Work(lambda: intents, dependencies, *wake, WorkerMetrics(), message_time_s=5.0, sweep_interval_s=5.0)
 
 
 def as_sent(event: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_an_event_is_recorded_before_the_index_is_waited_for(intents: Intents) -
         recorded.append(intents.intent("s") is not None)
         raise IndexUnavailable("does not answer")
 
-    tasks(intents, unreachable).accept_event(as_sent(up("s")))
+    work(intents, unreachable).accept(as_sent(up("s")))
 
     assert recorded == [True]
 
@@ -57,7 +57,7 @@ def test_word_of_a_server_that_the_store_lost_is_recorded_once_it_is_restored(in
     path.deps.intents.record(up("s"), due_in_s=60)
     reconcile("s", path.deps)
 
-    tasks(intents, lambda: replace(path.deps, intents=intents)).accept_event(as_sent(down("s")))
+    work(intents, lambda: replace(path.deps, intents=intents)).accept(as_sent(down("s")))
 
     intent = intents.intent("s")
     assert intent is not None
@@ -72,6 +72,6 @@ def test_word_of_a_server_that_the_store_lost_is_sent_again_while_the_index_does
         raise IndexUnavailable("does not answer")
 
     with pytest.raises(IndexUnavailable):
-        tasks(intents, unreachable).accept_event(as_sent(down("s")))
+        work(intents, unreachable).accept(as_sent(down("s")))
 
     assert intents.dead_letters(10) == []

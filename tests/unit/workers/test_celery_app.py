@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -14,14 +15,15 @@ from hypothesis import strategies as st
 from shared.catalog import Listing
 from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
-from shared.index.records import SHARES
 from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.observability.logging import configure_logging
 from shared.settings import load_settings
 from tests.support.builders import changed, definition, down, listing, up, write_path
 from workers.celery_app import build_app
-from workers.tasks import RECONCILE_SERVER, Tasks, send_migrate
+from workers.dependencies import Dependencies
+from workers.tasks import RECONCILE_SERVER, register_tasks, send_reconcile, waiting
+from workers.work import Work
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -55,51 +57,34 @@ def test_a_tick_of_the_sweep_outlives_clocks_that_differ_by_minutes() -> None:
     assert sweep["options"]["expires"] >= 300
 
 
-def test_a_migration_message_outlives_earlier_reconciliations_and_clocks_that_differ_by_minutes() -> None:
-    with Celery("producer", broker="memory://localhost/") as app, app.connection_for_write() as connection:
-        app.conf.update(task_default_queue="migration")
-        send_migrate(app)
-        message = connection.SimpleQueue("migration").get(timeout=30)
-
-    expires = datetime.fromisoformat(message.headers["expires"])
-    assert (expires - datetime.now(UTC)).total_seconds() >= 300
+def work_of(deps: Dependencies, wake: Callable[[str], None], waiting: Callable[[], int]) -> Work:
+    stores = (lambda: deps.intents, lambda: deps)
+    return Work(*stores, wake, waiting, deps.metrics, message_time_s=5.0, sweep_interval_s=5.0)
 
 
-def test_a_process_works_on_one_slice_of_a_migration_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, slices = write_path(tmp_path), list[int]()
-    deps = replace(path.deps, versions=cast("IndexVersions", object()))
-    tasks = Tasks(Celery("one"), lambda: path.deps.intents, lambda: deps, 5.0, path.deps.metrics, 5.0)
+def test_a_process_maintains_the_index_once_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deps, parts = replace(write_path(tmp_path).deps, versions=cast("IndexVersions", object())), list[int]()
+    work = work_of(deps, lambda _: None, lambda: 0)
 
-    def migrate_during_itself(*_: object) -> None:
-        slices.append(len(slices))
-        tasks.migrate_tools()
+    def maintain_during_itself(*_: object) -> None:
+        parts.append(len(parts))
+        work.maintain()
 
-    monkeypatch.setattr("workers.tasks.migrate", migrate_during_itself)
-    tasks.migrate_tools()
-    tasks.migrate_tools()
+    monkeypatch.setattr("workers.work.maintain_index", maintain_during_itself)
+    work.maintain()
+    work.maintain()
 
-    assert slices == [0, 1]
-
-
-def test_every_worker_gets_a_message_for_the_migration() -> None:
-    with Celery("producer", broker="memory://localhost/") as app, app.connection_for_write() as connection:
-        app.conf.update(task_default_queue="shares")
-        send_migrate(app)
-        queue = connection.SimpleQueue("shares")
-        messages = [queue.get(timeout=30) for _ in range(SHARES)]
-
-    assert {message.headers["task"] for message in messages} == {"toolscale.migrate_tools"}
+    assert parts == [0, 1]
 
 
 def test_the_result_of_a_reconciliation_is_its_outcome_in_a_few_words(tmp_path: Path) -> None:
     path = write_path(tmp_path)
-    app = Celery("outcomes", broker="memory://localhost/")
-    tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, path.deps.metrics, 5.0)
+    work = work_of(path.deps, lambda _: None, lambda: 0)
 
     def outcome(*events: ServerEvent) -> str:
         for event in events:
             path.deps.intents.record(event, due_in_s=60)
-        return tasks.reconcile_server("s")
+        return work.reconcile("s")
 
     path.world.servers["s"] = listing(definition("a"), definition("b"))
     assert outcome(up()) == "2 tools, 2 written"
@@ -117,7 +102,9 @@ def test_a_store_that_is_away_fills_no_log(tmp_path: Path, capsys: pytest.Captur
         raise IndexUnavailable("the disk is full")
 
     deps = replace(write_path(tmp_path).deps, list_server=list_server)
-    reconcile = build_app(load_settings(redis_url=REDIS), deps).tasks[RECONCILE_SERVER]
+    app = Celery("away", broker="memory://localhost/")
+    register_tasks(app, work_of(deps, lambda _: None, lambda: 0))
+    reconcile = app.tasks[RECONCILE_SERVER]
     configure_logging("INFO")
     for number in range(100):
         deps.intents.record(up(f"s{number}"), due_in_s=0)
@@ -131,17 +118,17 @@ def test_a_store_that_is_away_fills_no_log(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_sweep_adds_nothing_to_a_full_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_path(tmp_path)
-    monkeypatch.setattr("workers.tasks.QUEUE_LIMIT", 3)
+    monkeypatch.setattr("workers.work.QUEUE_LIMIT", 3)
     with Celery("full", broker="memory://localhost/") as app, app.connection_for_write() as connection:
         app.conf.update(task_default_queue="full")
-        tasks = Tasks(app, lambda: path.deps.intents, lambda: path.deps, 5.0, path.deps.metrics, 5.0)
+        work = work_of(path.deps, partial(send_reconcile, app), partial(waiting, app))
         queue = connection.SimpleQueue("full")
         sizes: list[int] = []
         for _ in range(3):
             for number in range(2):
                 path.deps.intents.record(up(f"s{number}"), due_in_s=0)
             path.clock.ahead_s += 3_600
-            tasks.sweep_intents()
+            work.sweep()
             sizes.append(queue.qsize())
 
     assert sizes == [2, 4, 4]

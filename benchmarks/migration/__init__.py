@@ -1,1 +1,0 @@
-"""How long a slice of a model change takes to begin."""

@@ -1,0 +1,121 @@
+"""What workers do, whatever wakes them: Celery's messages, or in `toolscale serve` the threads of one process.
+
+event ─▶ accept ─▶ intent ─▶ wake ─▶ reconcile
+sweep: due intents ─▶ wake; lost intents and a lost index are restored; a model change goes on; sums are audited
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, ServerError
+from shared.intents.intents import Intents
+from workers.dependencies import Dependencies
+from workers.emit import Emitter
+from workers.ingest import reconcile
+from workers.maintenance.audit import AuditRounds
+from workers.maintenance.rebuild import maintain_index
+from workers.maintenance.restore import restore_if_lost
+from workers.metrics import WorkerMetrics
+
+SWEEP_LIMIT = 500
+# Waiting reconciliations at which a sweep requests no further ones: the workers are behind, and Redis has a limit of
+# memory.
+QUEUE_LIMIT = 10_000
+
+
+class Work:
+    """The work of one process. `intents` and `dependencies` open the stores on first use, after any fork.
+
+    `wake` has a server reconciled soon, by any worker; `waiting` returns how many reconciliations wait. The sweep
+    requests an event's reconciliation again after `message_time_s` seconds.
+    """
+
+    def __init__(
+        self,
+        intents: Callable[[], Intents],
+        dependencies: Callable[[], Dependencies],
+        wake: Callable[[str], None],
+        waiting: Callable[[], int],
+        metrics: WorkerMetrics,
+        *,
+        message_time_s: float,
+        sweep_interval_s: float,
+    ) -> None:
+        self._intents = intents
+        self._dependencies = dependencies
+        self._wake = wake
+        self._waiting = waiting
+        self._metrics = metrics
+        self._message_time_s = message_time_s
+        self._audits = AuditRounds(sweep_interval_s, metrics)
+        self._maintaining = threading.Lock()
+
+    def accept(self, event: dict[str, Any] | str) -> None:
+        """Record a CloudEvent and wake a worker; a rejected event becomes a dead letter.
+
+        The event is recorded before any call of the index, which may take long to answer.
+        """
+        with suppress(EventInvalid):  # the dead letters and the log show it
+            try:
+                self._accept(event)
+            except IntentsUnavailable:  # the store may have lost the server
+                self._restore_if_lost()
+                self._accept(event)
+        with suppress(IndexUnavailable):  # the event is recorded; a sweep restores the other servers later
+            self._restore_if_lost()
+
+    def reconcile(self, server_id: str) -> str:
+        """Make the index equal to the tools that one server offers now; return the outcome in a few words."""
+        try:
+            with self._metrics.reconcile() as done:
+                done(ingested := reconcile(server_id, self._dependencies()))
+        except LeaseHeld:
+            return "another run has the lease"  # it wakes a worker when it ends
+        except ServerError:
+            self._reconcile_again_if_due(server_id)
+            raise
+        self._reconcile_again_if_due(server_id)
+        return ingested.outcome if ingested else "not due"
+
+    def sweep(self) -> None:
+        """Wake workers for every due reconciliation, after restoring lost intents."""
+        with suppress(IndexUnavailable):
+            self._restore_if_lost()
+        due = self._intents().claim_due(SWEEP_LIMIT) if self._waiting() < QUEUE_LIMIT else []
+        for server_id in due:
+            self._wake(server_id)
+        self._metrics.swept(len(due))
+        if due:
+            structlog.get_logger().info("intents_swept", servers=len(due))
+
+    def maintain(self) -> None:
+        """Restore a lost index, continue a model change for some seconds, and audit the next servers.
+
+        Returns at once while another thread of this process does so.
+        """
+        with suppress(IndexUnavailable):
+            deps = self._dependencies()
+            if deps.versions and self._maintaining.acquire(blocking=False):
+                try:
+                    maintain_index(deps.versions, deps.intents, self._audits, self._reconcile_again_if_due)
+                finally:
+                    self._maintaining.release()
+
+    def _accept(self, event: dict[str, Any] | str) -> None:
+        Emitter(self._intents(), self._wake, self._message_time_s, self._metrics).accept(event)
+
+    def _restore_if_lost(self) -> None:
+        if not self._intents().is_complete():
+            restore_if_lost(self._intents(), self._dependencies().index)
+
+    def _reconcile_again_if_due(self, server_id: str) -> None:
+        """Wake a worker for a reconciliation that met another one; a sweep does so for one that has to wait."""
+        intent = self._intents().intent(server_id)
+        if intent and intent.message_pending and not intent.is_throttled:
+            self._wake(server_id)
