@@ -43,7 +43,7 @@ def overview(request: PageRequest) -> Page:
         "needs_token": needs_token,
         "now": time.time(),
     }
-    return Page("overview.html", values | savings_charts(request, report))
+    return Page("overview.html", values | savings_charts(report))
 
 
 def followed_config(request: PageRequest) -> FollowedConfig | None:
