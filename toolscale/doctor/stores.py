@@ -154,7 +154,7 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         return
     try:
         with closing(open_store(settings)) as store:
-            active = store.versions().active
+            active, is_filled = store.versions().active, store.is_filled()
             tools = 0 if settings.qdrant_url else _tool_count(store, active)
             server = store.server_version()
     except IndexHeld:
@@ -164,6 +164,9 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
     yield _version(settings, active)
+    if active and not is_filled:
+        found = "workers list every server again: the index is new, or this release cannot read that of another one"
+        yield warning("index", found, "wait until `toolscale ls` shows no awaited server; answers have a warning")
     if server and _release(server) < MIN_QDRANT:
         found = f"Qdrant {server}, older than {'.'.join(map(str, MIN_QDRANT))}"
         yield warning("index", found, "upgrade Qdrant: this one weighs words by the tools of all callers")
