@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from shared.catalog import ChangeKind
 from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
 from shared.observability.metrics import Metric, counter, gauge, histogram
 from shared.observability.tracing import span
@@ -71,14 +70,6 @@ TOOL_CHANGES = Metric(
     "Differences between a server's tools and the index: `added`, `changed` or `removed`.",
     ("change",),
 )
-DRIFT = Metric(
-    "toolscale_definition_changes_total",
-    "counter",
-    "changes",
-    "Changes of tools after a server's first list by kind: `meaning`, or only `cosmetic`, of a definition; `added` or "
-    "`removed` tools.",
-    ("kind",),
-)
 SWEEPS = Metric("toolscale_sweeps_total", "counter", "sweeps", "Sweeps that this process ran.")
 SWEPT = Metric(
     "toolscale_swept_servers_total", "counter", "servers", "Servers for which a sweep sent a reconciliation."
@@ -118,7 +109,7 @@ RECONCILE_OVERDUE = Metric(
 DEAD_LETTER_COUNT = Metric("toolscale_dead_letters", "gauge", "messages", "Stored rejected events and messages.")
 
 METRICS = (
-    *(EVENTS, EVENTS_API_REQUESTS, RECONCILES, RECONCILE_SECONDS, STAGE_SECONDS, TOOL_CHANGES, DRIFT),
+    *(EVENTS, EVENTS_API_REQUESTS, RECONCILES, RECONCILE_SECONDS, STAGE_SECONDS, TOOL_CHANGES),
     *(SWEEPS, SWEPT, AUDITS, TASK_WAIT_SECONDS, LAST_RECONCILE),
     *(INTENTS_UP, SERVERS_ANNOUNCED, RECONCILES_DUE, RECONCILE_OVERDUE, DEAD_LETTER_COUNT),
 )
@@ -151,8 +142,6 @@ class WorkerMetrics:
         self._reconcile_seconds = histogram(RECONCILE_SECONDS, self.registry)
         self._stage_seconds = histogram(STAGE_SECONDS, self.registry)
         self._tool_changes = counter(TOOL_CHANGES, self.registry)
-        self._drift = counter(DRIFT, self.registry)
-        self.drifted(dict.fromkeys(get_args(ChangeKind), 0))  # shown as 0, so that an alert sees the first increase
         self._sweeps = counter(SWEEPS, self.registry)
         self._swept = counter(SWEPT, self.registry)
         self._audits = counter(AUDITS, self.registry)
@@ -194,11 +183,6 @@ class WorkerMetrics:
             raise
         for result in results:
             self._count_result(result, time.monotonic() - started)
-
-    def drifted(self, changes: Mapping[ChangeKind, int]) -> None:
-        """Count the changes of a server's tools since its last list."""
-        for kind, number in changes.items():
-            self._drift.labels(kind).inc(number)
 
     def swept(self, servers: int) -> None:
         """Count a sweep, and the reconciliations that it sent."""

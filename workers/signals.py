@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -27,7 +26,7 @@ from workers.fetch.interrupt import interrupt_fetches_after
 from workers.metrics import BacklogGauges, WorkerMetrics
 from workers.monitoring.beat import show_ticks
 from workers.monitoring.index import warn_if_index_unreachable
-from workers.monitoring.worker import monitored, record_wait, stamp, warn_of_uncounted_reconciles
+from workers.monitoring.worker import monitored, record_wait, stamp
 from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_INTENTS, send_reconcile
@@ -74,8 +73,6 @@ class WorkerSignals:
     def _on_ready(self, sender: Any = None, **_: Any) -> None:
         _sweep_at_start(self._app)
         self._monitor(sender.pool)
-        if self._settings.metrics_port is not None:
-            warn_of_uncounted_reconciles(sender.pool, os.environ)
         if self._settings.mcp_config:
             self._follower = self._running.enter_context(self._config_followed(self._settings.mcp_config))
         gc.freeze()  # a collection of all objects that the start made delays every reconciliation by 100 ms
@@ -88,7 +85,6 @@ class WorkerSignals:
             pool.limit,
             # the parent of processes opens no index, since its children would share it
             self._lazy.touch_index if isinstance(pool, ThreadsPool) else None,
-            os.environ,
             stuck_after_s=self._stuck_after_s,
             followed_config=lambda: self._follower.state if self._follower else None,
         )

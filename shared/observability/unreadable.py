@@ -12,8 +12,7 @@ DOCUMENTS_UNREADABLE = Metric(
     "toolscale_documents_unreadable_total",
     "counter",
     "documents",
-    "Reads of invalid stored documents, which were left out, by kind: `intent`, `server`, `toolset`, "
-    "`definitions` or `changes`.",
+    "Reads of invalid stored documents, which were left out, by kind: `intent`, `server`, `toolset` or `definitions`.",
     ("kind",),
 )
 METRICS = (DOCUMENTS_UNREADABLE,)
@@ -24,6 +23,6 @@ UNREADABLE = Counter(
 """Of this process; each registry of metrics shows it. Stores have no metrics of their own."""
 
 
-def count_unreadable(kind: Literal["intent", "server", "toolset", "definitions", "changes"]) -> None:
+def count_unreadable(kind: Literal["intent", "server", "toolset", "definitions"]) -> None:
     """Count a document that is left out."""
     UNREADABLE.labels(kind).inc()

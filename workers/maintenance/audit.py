@@ -22,7 +22,6 @@ from shared.errors import EventInvalid, LeaseHeld
 from shared.index.tools import ToolIndex
 from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record
-from workers.maintenance.copies import CopyReports
 from workers.metrics import AuditResult, WorkerMetrics
 
 SOURCE = "toolscale/audit"
@@ -43,7 +42,7 @@ class Difference:
     counted: TokenSum
 
 
-def differences(server_id: str, index: ToolIndex | ToolIndex) -> list[Difference] | None:
+def differences(server_id: str, index: ToolIndex) -> list[Difference] | None:
     """Return the differences between a server's record and its tools; None while its tools are being written.
 
     Raises:
@@ -123,7 +122,7 @@ def _stated(record: ServerRecord, encoding: Encoding, form: Form) -> TokenSum:
 
 
 class AuditRounds:
-    """Audits all servers in rounds, and reports those with copies: at most one server a second of sweeps.
+    """Audits all servers in rounds: at most one server a second of sweeps.
 
     `interval_s` are the seconds between two sweeps. Safe to call from several threads.
     """
@@ -135,7 +134,6 @@ class AuditRounds:
         self._metrics = metrics
         self._clock_s = clock_s
         self._running = threading.Lock()
-        self._copies = CopyReports()
         self._waiting: list[str] = []
         self._allowed = 0.0
 
@@ -164,6 +162,5 @@ class AuditRounds:
         for _ in range(min(most, len(self._waiting))):
             server_id = self._waiting.pop()
             self._metrics.audited(audit(server_id, index, intents))
-            self._copies.check(server_id, index)
             if self._clock_s() > deadline_s:
                 return

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
-from celery.concurrency.base import BasePool
 from celery.worker import state
-from prometheus_client import CollectorRegistry
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from shared.observability.metrics import gauge
 from shared.observability.tracing import traceparent
@@ -57,7 +53,6 @@ def monitored(
     gauges: Iterable[Collector],
     concurrency: int,
     write_index: HealthCheck | None,
-    environ: Mapping[str, str],
     *,
     stuck_after_s: float,
     followed_config: Callable[[], FollowedConfig | None],
@@ -66,8 +61,7 @@ def monitored(
 
     `gauges` are added to its metrics and those of Redis. `concurrency` is its number of parallel tasks.
     `write_index` writes a small value to the index; it is None if child processes run the reconciliations.
-    `environ` names the directory with the metrics of child processes. `stuck_after_s` and `followed_config` are those
-    of `metrics_port`.
+    `stuck_after_s` and `followed_config` are those of `metrics_port`.
     """
     if settings.metrics_port is None or settings.redis_url is None:
         yield
@@ -78,13 +72,12 @@ def monitored(
         sample = partial(_sample, progress, client, concurrency, metrics)
         checks = _checks(sample, progress, write_index)
         problems = {name: opened.enter_context(check.running()) for name, check in checks.items()}
-        registry = of_all_processes(metrics.registry, environ)
         shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), RedisMemoryGauges(client)]
         for collector in (*shown, _LastReconcile(metrics), *gauges):
-            registry.register(collector)
+            metrics.registry.register(collector)
         port = metrics_port(
             settings,
-            registry,
+            metrics.registry,
             problems,
             work=problems["tasks"],
             stuck_after_s=stuck_after_s,
@@ -133,25 +126,3 @@ def _checks(
 ) -> Mapping[str, PeriodicCheck]:
     checks = {"broker": PeriodicCheck(sample, CHECK_EVERY_S), "tasks": PeriodicCheck(progress.problem, CHECK_EVERY_S)}
     return checks if write_index is None else {**checks, "index": PeriodicCheck(write_index, WRITE_EVERY_S)}
-
-
-# prometheus_client reads this variable on import, and then keeps counters and histograms in files there.
-DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-
-
-def of_all_processes(own: CollectorRegistry, environ: Mapping[str, str]) -> CollectorRegistry:
-    """Return a registry of this worker and its child processes if they share a directory, else its own registry."""
-    directory = environ.get(DIRECTORY)
-    if not directory:
-        return own
-    together = CollectorRegistry()
-    MultiProcessCollector(together, directory)  # type: ignore[no-untyped-call]  # the package has no types for it
-    return together
-
-
-def warn_of_uncounted_reconciles(pool: BasePool, environ: Mapping[str, str]) -> None:
-    """Log a warning if reconciliations run in child processes whose metrics are not collected."""
-    from celery.concurrency.prefork import TaskPool  # noqa: PLC0415  # a pool of threads does not need it
-
-    if isinstance(pool, TaskPool) and not environ.get(DIRECTORY):
-        structlog.get_logger().warning("multiprocess_metrics_disabled", needed=DIRECTORY)

@@ -211,36 +211,6 @@ def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored:
 
 
 @pytest.mark.slow
-def test_a_worker_counts_what_its_processes_did_where_they_keep_it(
-    monitored: Monitored, producer: Celery, tmp_path: Path
-) -> None:
-    kept = tmp_path / "counters"
-    kept.mkdir()
-    given = {"PROMETHEUS_MULTIPROC_DIR": str(kept)}
-    pages = one_page(tool("read_file"), tool("write_file"))
-    reconciles, changes = 'toolscale_reconciles_total{result="changed"}', 'toolscale_tool_changes_total{change="added"}'
-    with (
-        scripted_http(lambda exchange: exchange.play(pages)) as server,
-        monitored.worker("--pool", "processes", "--concurrency", "1", **given) as worker,
-    ):
-        announce(producer, "files", server.url)
-        eventually(lambda: scraped(monitored.url("/metrics")).get(reconciles), what=worker.output())
-
-        found = scraped(monitored.url("/metrics"))
-
-    assert (found[reconciles], found[changes]) == (1, 2)
-    assert found['toolscale_stage_seconds_count{stage="fetch"}'] == 1
-    assert found["toolscale_servers_announced"] == 1
-    assert "multiprocess_metrics_disabled" not in worker.output()
-
-
-@pytest.mark.slow
-def test_a_worker_logs_that_reconciliations_of_its_processes_are_not_counted(monitored: Monitored) -> None:
-    with monitored.worker("--pool", "processes", "--concurrency", "1") as worker:
-        worker.wait_for("multiprocess_metrics_disabled")
-
-
-@pytest.mark.slow
 def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text('{"mcpServers": {}}', encoding="utf-8")

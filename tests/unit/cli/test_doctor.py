@@ -282,7 +282,7 @@ def test_overdue_and_failed_servers_and_dead_letters_are_reported() -> None:
         ("ok", "1 installing: new"),
         ("warning", "1 failed: failing"),
         ("warning", "1 overdue for a reconciliation"),
-        ("warning", "1 rejected"),
+        ("warning", "1 rejected in the last day"),
     ]
 
 
