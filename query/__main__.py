@@ -78,6 +78,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
             listener,
             index=catalogue.index,
             routes=routes,
+            checks={"index": catalogue.filling},
             followed_config=catalogue.followed_config,
             grace_s=grace_s_of(settings),
         ).run()

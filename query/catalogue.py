@@ -38,7 +38,9 @@ class Catalogue:
     encoding: Encoding = "cl100k_base"
     no_match_threshold: float = NO_MATCH_THRESHOLD
     current_version: Callable[[], OpenVersion] | None = None
-    is_complete: Callable[[], bool] = lambda: True
+    is_filled: Callable[[], bool] = lambda: True
+    filling: Callable[[], str | None] = lambda: None
+    """Returns the reason why processes of the release before answer better than this one, None if there is none."""
     index_is_embedded: bool = False
     response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
     recorder: UsageRecorder | None = None
@@ -91,7 +93,13 @@ def live_catalogue(live: LiveIndex, settings: Settings) -> Catalogue:
     followed = partial(_followed_config, followed_config_store(settings))
     if settings.mcp_config:
         catalogue = replace(catalogue, operator_entry=ConfigFile(settings.mcp_config, full_environment()).entry)
-    return replace(catalogue, current_version=live.current, is_complete=live.is_complete, followed_config=followed)
+    return replace(
+        catalogue,
+        current_version=live.current,
+        is_filled=live.is_filled,
+        filling=live.filling,
+        followed_config=followed,
+    )
 
 
 def _followed_config(store: FollowedConfigStore) -> FollowedConfig | None:

@@ -24,6 +24,7 @@ from query.response.find_response import (
 from query.response.fit import SearchResult, within_budget
 from query.response.pages import SearchPages
 from query.response.timings import Stopwatch, Timings
+from query.savings.savings import Baseline
 from query.search.distinct import DistinctSearch
 from query.search.exclude import excluded_definitions
 from query.search.filters import filter_warnings
@@ -69,6 +70,8 @@ def find_tool(
     baseline = ledger.baseline(allowed, encoding).without(offered(caller, encoding))
     if request.cursor is not None:
         baseline = baseline.stated_before()
+    if not (is_filled := catalogue.is_filled()):
+        baseline = Baseline(0, 0)  # no savings are claimed against a part of the catalogue
     sum_ms = stopwatch.lap_ms("sum baseline")
 
     found = _search(request, allowed, steps, pages, catalogue)
@@ -83,7 +86,7 @@ def find_tool(
         nearest=[] if found.is_match else [found.serving[hit.tool.qualified_name].name for hit in nearest],
         keywords_only=any(step.whole.dense is None for step in steps),
         being_listed=ledger.being_listed(scope),
-        being_filled=not found.hits and request.cursor is None and not catalogue.is_complete(),
+        being_filled=not is_filled,
         budget_warnings=budget_result.warnings,
         filter_warnings=[] if request.cursor else filter_warnings(request.servers, request.groups, allowed, ledger),
     )

@@ -176,9 +176,6 @@ class Settings(BaseSettings):
     call_max_per_caller: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Concurrent calls of one caller; further calls are rejected. Without authentication all clients are one caller."""
 
-    call_prefer_labels: Annotated[dict[str, str] | None, NoDecode] = None
-    """Labels of replicas to prefer for calls, `region=eu,zone=a`; those of a request have precedence. Unset: none."""
-
     # --- Sources of events ---
     events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
     """The bearer token for all events, 16 characters or more; without it and `producers_file`: no events API."""
@@ -218,16 +215,6 @@ class Settings(BaseSettings):
     @classmethod
     def _options(cls, value: object) -> object:
         return _entries(value) if isinstance(value, str) else value
-
-    @field_validator("call_prefer_labels", mode="before")
-    @classmethod
-    def _labels(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        entries = [entry.strip().partition("=") for entry in value.split(",") if entry.strip()]
-        if not all(name and equals for name, equals, _ in entries):
-            raise ValueError("expected name=value, separated by commas")
-        return {name: label for name, _, label in entries}
 
     @field_validator("redis_url")
     @classmethod

@@ -71,8 +71,8 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.fixture
 def noon() -> Generator[None]:
-    """Let neither a day nor an hour end during a test."""
-    with time_machine.travel(datetime.now(UTC).replace(hour=12, minute=20)):
+    """Let no day end during a test."""
+    with time_machine.travel(datetime.now(UTC).replace(hour=12)):
         yield
 
 

@@ -19,7 +19,6 @@ from toolscale.commands.costs import costs
 from toolscale.commands.dead_letters import dead_letters
 from toolscale.commands.definitions import approve, diff
 from toolscale.commands.doctor import doctor
-from toolscale.commands.drift import drift
 from toolscale.commands.emit import emit_app, resync
 from toolscale.commands.help import command, group
 from toolscale.commands.importing import import_servers
@@ -58,7 +57,6 @@ command(app, "show", "toolscale show time", panel=INSPECT)(show)
 command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
 command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
 command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
-command(app, "drift", "toolscale drift", "toolscale drift time --since 7d --meaning", panel=INSPECT)(drift)
 command(app, "diff", "toolscale diff time", panel=INSPECT)(diff)
 command(
     app,
@@ -72,9 +70,7 @@ command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
 command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)
 command(app, "backup", "toolscale backup backups/2026-11-21", panel=RUN)(backup)
 command(app, "restore", "toolscale restore backups/2026-11-21", panel=RUN)(restore)
-command(app, "dead-letters", "toolscale dead-letters --limit 5", "toolscale dead-letters retry", panel=INSPECT)(
-    dead_letters
-)
+command(app, "dead-letters", "toolscale dead-letters --limit 5", panel=INSPECT)(dead_letters)
 command(app, "savings", "toolscale savings 7d", panel=INSPECT)(show_savings)
 command(app, "advice", "toolscale advice", "toolscale advice --toolset dev --budget 3000", panel=INSPECT)(advice)
 app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)

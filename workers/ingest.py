@@ -16,13 +16,11 @@ from dataclasses import asdict, dataclass, replace
 import structlog
 
 from shared.catalog import (
-    OPERATOR_SOURCE,
     EmbeddedTool,
     Listing,
     ToolDefinition,
     ToolFeatures,
     digest,
-    owner_of,
 )
 from shared.errors import ServerError, ServerTimeout
 from shared.index.tools import ToolIndex
@@ -57,8 +55,7 @@ class Ingested:
 
     `offered` tools are usable, and `rejected` ones invalid. `written` tools are new or changed; `added` counts the new
     ones among them. `removed` tools are no longer in the listing, or held. `unaccepted` ones have a changed definition,
-    and `held` ones of them are not served. `meaning` and `cosmetic` count the definitions that changed since the last
-    listing. `catalogue_id` is that of the record, None if no listing was read.
+    and `held` ones of them are not served. `catalogue_id` is that of the record, None if no listing was read.
     """
 
     offered: int = 0
@@ -68,8 +65,6 @@ class Ingested:
     rejected: int = 0
     unaccepted: int = 0
     held: int = 0
-    meaning: int = 0
-    cosmetic: int = 0
     catalogue_id: str | None = None
 
     def counts(self) -> dict[str, int]:
@@ -159,8 +154,7 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     index.put_server(record)
     added, rejected = len(wanted.keys() - states.keys()), len(listing.rejected)
     numbers = (len(wanted), added, len(changed), len(gone), rejected, reviewed.unaccepted, reviewed.held)
-    meaning, cosmetic = (reviewed.drift.get(kind, 0) for kind in ("meaning", "cosmetic"))
-    return Ingested(*numbers, meaning, cosmetic, record.catalogue_id)
+    return Ingested(*numbers, record.catalogue_id)
 
 
 def _reconcile_intent(intent: Intent, deps: Dependencies) -> Ingested | None:
@@ -212,18 +206,12 @@ def _was_crowded_out(error: ServerError, intent: Intent, deps: Dependencies) -> 
 
 
 def _reconcile_stopped(run: Run) -> Ingested:
-    """Hide the server's tools and exclude them from counts; they stay, so that its return embeds nothing.
-
-    A server that the operator removed from the `mcp.json`, or disabled there, loses its changes. Any other may stop
-    itself, and keeps them.
-    """
+    """Hide the server's tools and exclude them from counts; they stay, so that its return embeds nothing."""
     intent, index, next_revision = run.intent, run.index, run.deps.intents.next_revision
     record = stopped_record(known_record(intent, index, next_revision), intent, next_revision())
     invalidate_record(index.server(intent.server_id), index)
     index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
     index.put_server(record)
-    if owner_of(intent.source) == OPERATOR_SOURCE:
-        index.put_changes(intent.server_id, ())
     structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
     return Hidden()
 

@@ -19,7 +19,6 @@ PAGES = {
     "servers, filtered": "/ui/servers?q=a&label=env%3Dprod&sort=name&order=desc",
     "server": f"/ui/servers/{server_id(1)}",
     "tool": f"/ui/tools/{server_id(1)}:{TOOL}",
-    "changes": "/ui/changes",
     "advice": "/ui/advice",
     "find": "/ui/find?q=send+a+message+to+the+team",
     "history": "/ui/history",

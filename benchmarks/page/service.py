@@ -19,7 +19,7 @@ from benchmarks.throughput.embedded import embedded_settings
 from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
-from shared.catalog import OPERATOR_SOURCE, DefinitionChange, ServerRecord
+from shared.catalog import OPERATOR_SOURCE, ServerRecord
 from shared.index.tools import ToolIndex
 from shared.settings import Settings
 from shared.text import BUNDLED_MODEL
@@ -31,8 +31,6 @@ _STARTED = "query_service_started"
 _SOURCES = (OPERATOR_SOURCE, "toolscale/docker", "toolscale/kubernetes", "toolscale/cli")
 # One server in so many is in each of the other states.
 _FAILING, _STOPPED, _QUARANTINED = 20, 25, 50
-# One server in so many has changed definitions, each so many times.
-_CHANGED, _CHANGES = 10, 10
 # A start takes a few seconds, and the sizes that are sampled each ten seconds little time after it.
 IDLE_S, START_S = 1.0, 60.0
 
@@ -70,8 +68,6 @@ def serving(directory: Path, servers: int, plan: Plan) -> Generator[Service]:
         fill(index, range(servers), plan.tools_per_server, plan.seed, BUNDLED_DIMENSION)
         for number, record in enumerate(sorted(index.servers(), key=lambda record: record.server_id)):
             index.put_server(_varied(record, number))
-            if number % _CHANGED == 1:
-                index.put_changes(record.server_id, [_change(age) for age in range(_CHANGES)])
         _write_history(settings, index, plan)
     environment = {"TOOLSCALE_PORT": "0", "TOOLSCALE_HOST": "", "QDRANT_URL": "", "TOOLSCALE_LOG_LEVEL": ""}
     with Composition("", directory, environment).run("query", "-m", "query") as running:
@@ -97,16 +93,6 @@ def _varied(record: ServerRecord, number: int) -> ServerRecord:
     if number % _QUARANTINED == 3:
         changes |= {"status": "quarantined", "failures": 5, "stale_since": 2.0, "last_error": "no connection"}
     return record.model_copy(update=changes)
-
-
-def _change(age: int) -> DefinitionChange:
-    """Return a change of a description, so many hours ago."""
-    words = " ".join(map(str, range(100)))
-    diff = "\n".join(f"{sign}{words} {line}" for line in range(6) for sign in "-+")
-    at = time.time() - age * 3600
-    return DefinitionChange(
-        tool=f"tool_{age}", at=at, before="a" * 32, after="b" * 32, parts=("description",), diff=diff
-    )
 
 
 def _write_history(settings: Settings, index: ToolIndex, plan: Plan) -> None:

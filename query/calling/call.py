@@ -136,7 +136,6 @@ async def call_tool(
         replicas=resolved.replicas,
         is_repeatable=len(resolved.replicas) > 1 and is_repeatable(definition),
         caller=caller,
-        preferred=request.prefer or {},
         meta=forwarded(meta),
     )
     served = await upstreams.call(call, resources)

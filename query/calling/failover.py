@@ -7,7 +7,7 @@ if its tool declares that a repetition changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -19,7 +19,7 @@ from query.calling.connection import CallLimits
 from query.calling.deadlines import CallDeadline
 from query.calling.delivery import PERHAPS_CARRIED_OUT
 from query.calling.pool import CallResources, Pool
-from query.calling.replica_choice import NO_LABELS, GivenUp, Labels, LastReplicas, ReplicaChoice
+from query.calling.replica_choice import GivenUp, LastReplicas, ReplicaChoice
 from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
 from shared.catalog import Endpoint, ServerRecord
 from shared.errors import CallsExhausted, Delivery, ReplicasFailed, ServerError
@@ -40,7 +40,7 @@ class ReplicatedCall:
     """One call of a tool that each of the `replicas` offers; there is at least one.
 
     `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
-    `preferred` are labels that the caller prefers. `meta` is the request metadata that is forwarded to the server.
+    `meta` is the request metadata that is forwarded to the server.
     """
 
     tool: str
@@ -48,7 +48,6 @@ class ReplicatedCall:
     replicas: tuple[ServerRecord, ...]
     is_repeatable: bool = False
     caller: str = ""
-    preferred: Labels = field(default_factory=dict[str, str])
     meta: RequestParamsMeta | None = None
 
 
@@ -63,14 +62,14 @@ class Served:
 class ReplicaCalls:
     """Calls tools on their replicas, through the connections of a pool. Only for the pool's event loop."""
 
-    def __init__(self, pool: Pool, tasks: TaskGroup, limits: CallLimits, preferred: Labels = NO_LABELS) -> None:
+    def __init__(self, pool: Pool, tasks: TaskGroup, limits: CallLimits) -> None:
         self._pool = pool
         self._tasks = tasks
         self._timeout_s = limits.timeout_s
         self._breaker = CircuitBreaker()
         self._last_used = LastReplicas(keep_s=limits.idle_s)
         self._given_up = GivenUp()
-        self._choice = ReplicaChoice(self._last_used, self._given_up, self._breaker, preferred)
+        self._choice = ReplicaChoice(self._last_used, self._given_up, self._breaker)
 
     async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
         """Call a tool on one of its replicas, and return the result.
@@ -116,7 +115,7 @@ class ReplicaCalls:
         self, call: ReplicatedCall, replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
     ) -> Served:
         """Call the best of these replicas; if no connection is free for it, the best of those with a connection."""
-        replica = self._choice.choose(replicas, call.caller, call.preferred)
+        replica = self._choice.choose(replicas, call.caller)
         deadline = _deadline(answer_by, len(replicas))
         try:
             return await self._attempt_observed(call, replica, resources, deadline)
@@ -124,7 +123,7 @@ class ReplicaCalls:
             connected = [other for other in replicas if self._pool.has_connection(other.server_id)]
             if deadline.is_connected or not connected:  # a connected call may have been sent
                 raise
-        replica = self._choice.choose(connected, call.caller, call.preferred)
+        replica = self._choice.choose(connected, call.caller)
         return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(replicas)))
 
     async def _attempt_observed(

@@ -5,42 +5,41 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from query.calling.breaker import CircuitBreaker
 from shared.catalog import ServerRecord
 
-Labels = Mapping[str, str]
-NO_LABELS: Labels = MappingProxyType({})
 GIVEN_UP_S = 60.0
 
 
 class ReplicaChoice:
     """Chooses the replica for a call, and counts the calls in flight. Not safe for other threads.
 
-    Avoided servers come last, and before them those that the caller gave up on. Of the others, the order is: most
-    preferred labels of the request, most of the operator, not stale, the caller's last replica, and fewest calls in
-    flight. Chance decides between equals.
+    Avoided servers come last, and before them those that the caller gave up on. Of the others, the order is: not
+    stale, the caller's last replica, and fewest calls in flight. Chance decides between equals.
     """
 
-    def __init__(
-        self, last_used: LastReplicas, given_up: GivenUp, breaker: CircuitBreaker, preferred: Labels = NO_LABELS
-    ) -> None:
+    def __init__(self, last_used: LastReplicas, given_up: GivenUp, breaker: CircuitBreaker) -> None:
         self._last_used = last_used
         self._given_up = given_up
         self._breaker = breaker
-        self._preferred = preferred
         self._in_flight: Counter[str] = Counter()
 
-    def choose(self, replicas: Sequence[ServerRecord], caller: str, requested: Labels = NO_LABELS) -> ServerRecord:
+    def choose(self, replicas: Sequence[ServerRecord], caller: str) -> ServerRecord:
         """Return the best of these replicas; if all are avoided, the one whose time ends first."""
         last = self._last_used.of(caller, replicas)
         ranks = [
-            (self._avoided(replica), self._given_up.has(caller, replica), *self._rank(replica, last, requested))
+            (
+                self._avoided(replica),
+                self._given_up.has(caller, replica),
+                replica.stale_since is not None,
+                replica.server_id not in last,
+                self._in_flight[replica.server_id],
+            )
             for replica in replicas
         ]
         best = min(ranks)
@@ -61,15 +60,6 @@ class ReplicaChoice:
     def _avoided(self, replica: ServerRecord) -> float:
         avoided_until = self._breaker.avoided_until(replica.server_id)
         return float("-inf") if avoided_until is None else avoided_until
-
-    def _rank(self, replica: ServerRecord, last: frozenset[str], requested: Labels) -> tuple[float, ...]:
-        return (
-            -_matching(requested, replica),
-            -_matching(self._preferred, replica),
-            replica.stale_since is not None,
-            replica.server_id not in last,
-            self._in_flight[replica.server_id],
-        )
 
 
 class LastReplicas:
@@ -128,7 +118,3 @@ class GivenUp:
         self._until.move_to_end(key)
         if len(self._until) > self._size:
             self._until.popitem(last=False)
-
-
-def _matching(labels: Labels, replica: ServerRecord) -> int:
-    return sum(replica.labels.get(name) == value for name, value in labels.items())

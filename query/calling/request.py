@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 from pydantic import Field, model_validator
 
@@ -12,12 +12,10 @@ from query.search.request import ToolName
 
 _TOOL_NAMES = ("tool_name", "name")
 _PARAMETERS = ("parameters", "arguments", "args")
-_ALL_NAMES = {*_TOOL_NAMES, *_PARAMETERS, "server_name", "prefer"}
+_ALL_NAMES = {*_TOOL_NAMES, *_PARAMETERS, "server_name"}
 # More nested calls than any agent was observed to send.
 _MAX_WRAPPERS = 3
 _CALL_TOOL = "call_tool"
-
-PreferredLabels = Annotated[dict[str, str], Field(max_length=20)]
 
 
 class CallRequest(ToolRequest):
@@ -33,8 +31,6 @@ class CallRequest(ToolRequest):
     """Its server, if not in tool_name."""
     parameters: dict[str, Any] = Field(default_factory=dict[str, Any])
     """As the tool's inputSchema says."""
-    prefer: PreferredLabels | None = None
-    """Labels of the server."""
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,6 @@ from query.calling.endpoints import Dial, TargetResolver
 from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
 from query.calling.limits import Admission
 from query.calling.pool import CallResources, Pool
-from query.calling.replica_choice import NO_LABELS, Labels
 from shared.service.protection import full_environment
 from shared.upstream.dialler import dialler_for
 
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
 class Upstreams:
     """Calls tools, and reads resources, on the servers that own them. Safe to use from any event loop and thread."""
 
-    def __init__(self, resolve_target: Dial, limits: CallLimits, preferred: Labels = NO_LABELS) -> None:
-        """The first call opens the thread and its first connection; `preferred` are labels of replicas."""
+    def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
+        """The first call opens the thread and its first connection."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
         self._resolve_target = resolve_target
         self._limits = limits
-        self._preferred = preferred
         self._opening = threading.Lock()
         self._opened = ExitStack()
         self._running: tuple[BlockingPortal, ReplicaCalls] | None = None
@@ -82,7 +80,7 @@ class Upstreams:
         with closing(TargetResolver(self._resolve_target)) as resolver:
             async with anyio.create_task_group() as tasks:
                 pool = Pool(tasks, resolver, self._limits, self.admission)
-                task_status.started(ReplicaCalls(pool, tasks, self._limits, self._preferred))
+                task_status.started(ReplicaCalls(pool, tasks, self._limits))
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 
@@ -95,4 +93,4 @@ def upstreams_of(settings: Settings) -> Upstreams:
         max_connections=settings.call_max_connections,
         per_caller=settings.call_max_per_caller,
     )
-    return Upstreams(dialler_for(settings, full_environment()).target, limits, settings.call_prefer_labels or NO_LABELS)
+    return Upstreams(dialler_for(settings, full_environment()).target, limits)

@@ -9,9 +9,8 @@ from itertools import chain
 
 import structlog
 
-from query.history.periods import this_hour
 from query.history.recent_calls import RecentCalls
-from query.history.store import Row, Rows, SavingsHistory, summed
+from query.history.store import Row, SavingsHistory, summed
 from shared.errors import HistoryUnavailable
 
 MAX_WAITING = 1_000
@@ -38,10 +37,8 @@ class UsageRecorder:
         history: SavingsHistory,
         max_waiting: int = MAX_WAITING,
         pause_s: float = PAUSE_S,
-        hours: SavingsHistory | None = None,
     ) -> None:
-        """Count by day, and in the history of `hours` also the use of our own tools by hour."""
-        self.history, self.hours = history, hours
+        self.history = history
         self._pause_s = pause_s
         self.recent_calls = RecentCalls(history)
         self._waiting: queue.Queue[Event | None] = queue.Queue(max_waiting)
@@ -91,10 +88,7 @@ class UsageRecorder:
 
     def _add(self, batch: list[Event]) -> None:
         try:
-            rows = summed(chain.from_iterable(map(self._rows, batch)))
-            self.history.add(rows)
-            if self.hours:
-                self.hours.add(_of_this_hour(rows))
+            self.history.add(summed(chain.from_iterable(map(self._rows, batch))))
         except HistoryUnavailable as error:
             self._dropped += len(batch)
             if not self._is_failing:
@@ -113,9 +107,3 @@ class UsageRecorder:
             self._dropped += 1
             _log.warning("savings_event_invalid", reason=repr(error))
             return []
-
-
-def _of_this_hour(rows: Rows) -> Rows:
-    """Return the rows of our own tools as those of the current hour, from which the savings of an hour follow."""
-    hour = this_hour()
-    return summed((key._replace(day=hour), counts) for key, counts in rows.items() if not key.server)

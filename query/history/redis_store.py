@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
-from query.history.periods import DAY, Unit, start_s
+from query.history.periods import days_between, start_s
 from query.history.store import (
     COUNTER_OVERHEAD_BYTES,
     MAX_BYTES_A_DAY,
@@ -64,12 +64,11 @@ for _, key in ipairs(KEYS) do redis.call('EXPIREAT', key, ARGV[2]) end
 class RedisHistory(SavingsHistory):
     """A SavingsHistory for any number of replicas."""
 
-    def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY, unit: Unit = DAY) -> None:
+    def __init__(self, client: redis.Redis, keep_days: int, max_bytes: int = MAX_BYTES_A_DAY) -> None:
         """Use a client that decodes responses."""
         self._redis = client
         self._keep_days = keep_days
         self._max_bytes = max_bytes
-        self._unit = unit
         self._script = client.register_script(_ADD)
 
     @override
@@ -80,7 +79,7 @@ class RedisHistory(SavingsHistory):
                 for key in keys:
                     counters = [part for counter in rows[key].items() for part in counter]
                     added += [_row(key), _row(key.overflow), len(rows[key]), *counters]
-                self._script(keys=[self._key(PREFIX, day), self._key(BYTES_PREFIX, day)], args=added)
+                self._script(keys=[PREFIX + day.isoformat(), BYTES_PREFIX + day.isoformat()], args=added)
 
     @override
     def rows(self, first: date, last: date) -> Rows:
@@ -96,9 +95,10 @@ class RedisHistory(SavingsHistory):
         sums: dict[tuple[str, str, str], Counter[str]] = {}
         pattern = f"*]{next(iter(counters))}" if len(counters) == 1 else None
         with _redis_errors():
-            for day in self._unit.between(first, last):
+            for day in days_between(first, last):
+                key = PREFIX + day.isoformat()
                 # a dictionary, since a scan may return a field twice
-                fields = dict[str, str](cast("Any", self._redis.hscan_iter(self._key(PREFIX, day), pattern, _SCANNED)))
+                fields = dict[str, str](cast("Any", self._redis.hscan_iter(key, pattern, _SCANNED)))
                 for field, amount in fields.items():
                     row, _, counter = field.rpartition("]")
                     if counter in counters:
@@ -110,7 +110,7 @@ class RedisHistory(SavingsHistory):
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
         if not sizes:
             return
-        key = self._key(SIZES_PREFIX, day)
+        key = SIZES_PREFIX + day.isoformat()
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(key, mapping={server: f"{size.tools} {size.tokens}" for server, size in sizes.items()})
             pipeline.expireat(key, self._expires_at(day))
@@ -141,17 +141,14 @@ class RedisHistory(SavingsHistory):
         """Return the end of the last day that shows this one, in seconds since the epoch."""
         return int(start_s(day)) + self._keep_days * _DAY_S
 
-    def _key(self, prefix: str, day: date) -> str:
-        return prefix + self._unit.text(day)
-
     def _hashes(
         self, prefix: str, first: date, last: date, field: str | None = None
     ) -> list[tuple[date, dict[str, str]]]:
         """Return each day's hash with this prefix, or only this field of it, in one round trip."""
-        days = self._unit.between(first, last)
+        days = days_between(first, last)
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
             for day in days:
-                key = self._key(prefix, day)
+                key = prefix + day.isoformat()
                 pipeline.hgetall(key) if field is None else pipeline.hget(key, field)
             read = pipeline.execute()
         if field is not None:

@@ -16,7 +16,6 @@ from typing import Any
 
 from typing_extensions import override
 
-from query.history.periods import DAY, Unit
 from query.history.store import (
     COUNTER_OVERHEAD_BYTES,
     MAX_BYTES_A_DAY,
@@ -73,9 +72,8 @@ class SqliteHistory(SavingsHistory):
         keep_days: int,
         max_bytes: int = MAX_BYTES_A_DAY,
         clock: Callable[[], float] = time.time,
-        unit: Unit = DAY,
     ) -> None:
-        self._keep_days, self._unit = keep_days, unit
+        self._keep_days = keep_days
         self._max_bytes = max_bytes
         self._clock = clock
         self._lock, self._reading = threading.Lock(), threading.Lock()
@@ -91,14 +89,14 @@ class SqliteHistory(SavingsHistory):
     def add(self, rows: Rows) -> None:
         with self._transaction() as db:
             db.execute("DELETE FROM counters WHERE day < ?", (self._oldest(),))
-            sizes = {day: _bytes_of(db, self._unit.text(day)) for day in {key.day for key in rows}}
+            sizes = {day: _bytes_of(db, day.isoformat()) for day in {key.day for key in rows}}
             for key, counters in rows.items():
-                where = self._columns(key)
+                where = _columns(key)
                 if not _is_known(db, where):
                     if sizes[key.day] < self._max_bytes:
                         sizes[key.day] += _cost(key, counters)
                     else:
-                        where = self._columns(key.overflow)
+                        where = _columns(key.overflow)
                 db.executemany(_ADD, [(*where, counter, amount) for counter, amount in counters.items()])
 
     @override
@@ -106,7 +104,7 @@ class SqliteHistory(SavingsHistory):
         query = "SELECT * FROM counters WHERE day BETWEEN ? AND ? ORDER BY day, caller, server, tool"
         by_row = groupby(self._fetched(query, first, last), key=itemgetter(0, 1, 2, 3))
         return {
-            RowKey(self._unit.parse(day), caller, server, tool): {each[4]: each[5] for each in of_row}
+            RowKey(date.fromisoformat(day), caller, server, tool): {each[4]: each[5] for each in of_row}
             for (day, caller, server, tool), of_row in by_row
         }
 
@@ -119,7 +117,7 @@ class SqliteHistory(SavingsHistory):
 
     @override
     def store_sizes(self, day: date, sizes: Mapping[str, ServerSize]) -> None:
-        rows = [(self._unit.text(day), server, size.tools, size.tokens) for server, size in sizes.items()]
+        rows = [(day.isoformat(), server, size.tools, size.tokens) for server, size in sizes.items()]
         with self._transaction() as db:
             db.execute("DELETE FROM sizes WHERE day < ?", (self._oldest(),))
             db.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?, ?, ?)", rows)
@@ -130,14 +128,14 @@ class SqliteHistory(SavingsHistory):
         fetched = self._fetched(query, first, last, server)
         days: dict[date, dict[str, ServerSize]] = {}
         for day, name, tools, tokens in fetched:
-            days.setdefault(self._unit.parse(day), {})[name] = ServerSize(tools, tokens)
+            days.setdefault(date.fromisoformat(day), {})[name] = ServerSize(tools, tokens)
         return days
 
     @override
     def total_sizes(self, first: date, last: date, servers: Collection[str] | None = None) -> TotalSizes:
         names = None if servers is None else json.dumps(list(servers))
         fetched = self._fetched(_TOTALS, first, last, names)
-        return {self._unit.parse(day): TotalSize(*sums) for day, *sums in fetched}
+        return {date.fromisoformat(day): TotalSize(*sums) for day, *sums in fetched}
 
     @override
     def close(self) -> None:
@@ -148,16 +146,13 @@ class SqliteHistory(SavingsHistory):
     def _oldest(self) -> str:
         """Return the first day to keep."""
         now = datetime.fromtimestamp(self._clock(), UTC)
-        return self._unit.text(now - timedelta(days=self._keep_days) + self._unit.length)
-
-    def _columns(self, key: RowKey) -> tuple[str, str, str, str]:
-        return self._unit.text(key.day), key.caller, key.server, key.tool
+        return (now.date() - timedelta(days=self._keep_days - 1)).isoformat()
 
     def _fetched(self, query: str, first: date, last: date, *more: str | None) -> list[tuple[Any, ...]]:
         """Return the rows of a query of these days, over a connection that waits for no write."""
         try:
             with self._reading:
-                return self._reader.execute(query, (self._unit.text(first), self._unit.text(last), *more)).fetchall()
+                return self._reader.execute(query, (first.isoformat(), last.isoformat(), *more)).fetchall()
         except sqlite3.Error as error:
             raise HistoryUnavailable(_UNUSABLE.format(error)) from error
 
@@ -173,6 +168,10 @@ class SqliteHistory(SavingsHistory):
 
 def _connected(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
+
+
+def _columns(key: RowKey) -> tuple[str, str, str, str]:
+    return key.day.isoformat(), key.caller, key.server, key.tool
 
 
 def _is_known(db: sqlite3.Connection, columns: tuple[str, str, str, str]) -> bool:

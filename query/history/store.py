@@ -10,13 +10,9 @@ from typing import NamedTuple, Protocol
 
 # The name of the rest; no server can have it.
 OTHERS = "(others)"
-# The servers together, as the name of a size; no server can have it.
-ALL = "(all)"
 # Beyond this limit, callers and tools that are new to the day are summed as OTHERS. A caller has at most six counters
 # for each tool of ours, and five for each tool of a server: about 18,000 counters with names of usual lengths.
 MAX_BYTES_A_DAY = 5 << 19
-MAX_BYTES_AN_HOUR = 1 << 16
-HOURS_KEEP_DAYS = 2
 COUNTER_OVERHEAD_BYTES = 100
 """Of a counter in Redis, without the bytes of its names."""
 
@@ -83,7 +79,6 @@ class SavingsHistory(Protocol):
     """Counters by day, caller, server and tool, and the servers' sizes by day. Safe to call from several threads.
 
     A day is kept for `keep_days`. It has counters of MAX_BYTES_A_DAY, those of OTHERS, and a size per server.
-    A history of hours has hours in place of days: our own tools' counters of MAX_BYTES_AN_HOUR, and the size of ALL.
     Every method raises HistoryUnavailable when the store does not answer.
     """
 

@@ -142,11 +142,6 @@ def report(
     )
 
 
-def net_of(own: Rows) -> int:
-    """Return the net tokens saved by the use of our own tools."""
-    return _together(_days(own).values())["net_tokens_saved"]
-
-
 def _days(own: Rows) -> dict[date, Counts]:
     """Return the sums of all callers by day."""
     callers: dict[tuple[date, str], dict[str, Counts]] = {}

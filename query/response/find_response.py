@@ -152,7 +152,7 @@ def empty_response(
     nothing: str | None,
     nearest: Sequence[str],
     keywords_only: bool,
-    being_listed: int,
+    being_listed: tuple[int, int],
     being_filled: bool,
     budget_warnings: Sequence[str],
     filter_warnings: Sequence[str] = (),
@@ -161,16 +161,16 @@ def empty_response(
 
     `nothing` is the reason why a search found nothing, not even a tool that does not fit; `filter_warnings` are about
     its filters.
-    `nearest` are the closest tools of a search without a match. `being_listed` counts announced servers that were
-    never listed. `being_filled` means that the index is new or was lost, and that no worker has completed it yet.
+    `nearest` are the closest tools of a search without a match. `being_listed` counts the announced servers that
+    are not listed yet, and all. `being_filled` means that the index is new or was lost, and has a part of the tools.
     """
-    no_match = bool(nearest)
+    no_match, (awaited, servers) = bool(nearest), being_listed
     conditions = {
         KEYWORDS_ONLY: keywords_only,
         NOTHING_FITS: no_match,
-        BEING_FILLED: being_filled and not being_listed,
-        nothing or "": nothing is not None and not (no_match or being_listed or being_filled or budget_warnings),
-        f"Servers still being listed: {being_listed}. Ask again in a few seconds.": bool(being_listed),
+        BEING_FILLED: being_filled and not awaited,
+        nothing or "": nothing is not None and not (no_match or awaited or being_filled or budget_warnings),
+        f"Servers still being listed: {awaited} of {servers}. Ask again in a few seconds.": bool(awaited),
     }
     metrics = token_metrics(baseline, [], encoding)
     return FindResponse(

@@ -156,8 +156,8 @@ class Ledger:
         admitted = (record for record in self._records.by_id.values() if scopes[record.status].admits(record))
         return sorted(admitted, key=lambda record: record.server_id)
 
-    def being_listed(self, scope: Scope) -> int:
-        """Return how many servers of the scope were announced and have not been listed yet, as of the last refresh."""
+    def being_listed(self, scope: Scope) -> tuple[int, int]:
+        """Return how many servers of the scope are not listed yet, and of how many, as of the last refresh."""
         return self._records.being_listed(scope)
 
     def corpus(self, scope: Scope) -> Scope:

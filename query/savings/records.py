@@ -20,8 +20,8 @@ class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
 
     `sum_of` returns the cost of all tools of the admitted servers. `costs_in` returns that of each server.
-    `being_listed` returns how many admitted servers were announced and never listed. `are_running` returns whether
-    there are servers, and all run. `revisions_of` returns the revisions of the admitted servers.
+    `being_listed` returns how many of the admitted servers are not listed yet, and of how many. `are_running` returns
+    whether there are servers, and all run. `revisions_of` returns the revisions of the admitted servers.
     `replica_sets_of` returns their replica sets, without servers that changed after a revision. `unrelated_of` returns
     the tokens of the representatives that are not related, and the related ones with their revisions.
     """
@@ -30,7 +30,7 @@ class Records:
         self.by_id = by_id
         self.sum_of: Callable[[Scope, Encoding], Baseline] = lru_cache(CACHED_SCOPES)(partial(_sum_of, by_id))
         self.costs_in: Callable[[Encoding], Mapping[str, Baseline]] = lru_cache(partial(_costs_in, by_id))
-        self.being_listed: Callable[[Scope], int] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
+        self.being_listed: Callable[[Scope], tuple[int, int]] = lru_cache(CACHED_SCOPES)(partial(_being_listed, by_id))
         self.are_running: Callable[[], bool] = lru_cache(partial(_are_running, by_id))
         self.revisions_of: Callable[[Scope], tuple[int, ...]] = lru_cache(CACHED_SCOPES)(partial(_revisions, by_id))
         self.replica_sets_of: Callable[[Scope, int | None], ReplicaSets] = lru_cache(CACHED_SCOPES)(
@@ -75,9 +75,9 @@ def _costs_in(by_id: Mapping[str, ServerRecord], encoding: Encoding) -> Mapping[
     return {server_id: summed([record], encoding) for server_id, record in by_id.items()}
 
 
-def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> int:
-    awaited = [record for record in by_id.values() if not record.is_listed and record.stale_since is None]
-    return sum(scope.admits(record) for record in awaited)
+def _being_listed(by_id: Mapping[str, ServerRecord], scope: Scope) -> tuple[int, int]:
+    admitted = [record for record in by_id.values() if scope.admits(record)]
+    return sum(not record.is_listed and record.stale_since is None for record in admitted), len(admitted)
 
 
 def _are_running(by_id: Mapping[str, ServerRecord]) -> bool:

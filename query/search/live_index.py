@@ -35,6 +35,7 @@ class LiveIndex:
         """
         self._versions = versions
         versions.ensure_own_version()
+        self._is_filled = False
         self._current, _ = versions.current()
         _load(self._current.embedder)
 
@@ -47,13 +48,21 @@ class LiveIndex:
         """Return an index whose every call uses the version that is active then; not for searches."""
         return active_index(self.current)
 
-    def is_complete(self) -> bool:
+    def is_filled(self) -> bool:
         """Return whether the index has every server's tools: a new one, or one that lost data, is still being filled.
 
         Raises:
             IndexUnavailable: the index does not answer.
         """
-        return self._versions.store.is_complete()
+        if not self._is_filled:
+            self._is_filled = self._versions.store.is_filled()
+        return self._is_filled
+
+    def filling(self) -> str | None:
+        """Return a problem while processes of the previous release answer from more tools than this one can read."""
+        if self.is_filled() or not self._versions.store.has_older_version():
+            return None
+        return "workers still list servers for this release; the version of an earlier release is there"
 
     def refresh(self) -> None:
         """Switch to the active version after its model is loaded.
@@ -62,6 +71,7 @@ class LiveIndex:
             IndexUnavailable: the index does not answer; the previous version stays in use.
         """
         latest, _ = self._versions.current()
+        self._is_filled = self._versions.store.is_filled()
         if latest.version != self._current.version:
             _load(latest.embedder)
             self._current = latest

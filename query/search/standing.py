@@ -2,6 +2,9 @@
 
 Without this order, a server that copies the texts of others comes first for a third of the requests for them;
 `benchmarks/results/capture.md` has the figures.
+
+Two texts are compared by their pairs of adjacent terms, in the share that the shorter one has in common with the other.
+This share survives added sentences and templates. Broder, "On the Resemblance and Containment of Documents", 1997.
 """
 
 from __future__ import annotations
@@ -9,17 +12,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 from query.search.search import Hit
 from query.search.steps import Step
 from shared.catalog import ToolDefinition
 from shared.text.bm25 import tool_terms
-from shared.text.copies import is_copy
+from shared.text.terms import prose_terms, words
 
 # Of the places of a usual page, a stranger's server has at most so many.
 PLACES, PAGE = 3, 8
 # While the tools of others score so much less than its own next tool: a share of that tool's score.
 FITS_WITHIN = 0.3
+
+# The share of the shorter text that a copy has in common with its original.
+COPIED_SHARE = 0.6
+# Fewer pairs are often equal by chance.
+LEAST_PAIRS = 3
+# A hostile text may be a hundred times as long.
+COMPARED_CHARACTERS = 2_000
+CACHED_TEXTS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,23 @@ class Standing:
             is_over = self._is_strange(hit) and taken[hit.tool.server_id] > PLACES
             (waiting if is_over else ahead).append(hit)
         return [*ahead, *waiting]
+
+
+def is_copy(tool: ToolDefinition, original: ToolDefinition) -> bool:
+    """Return whether the names and descriptions of two tools have most of the shorter text in common.
+
+    A text of a few words is a copy of a text of another tool of the same name only.
+    """
+    one, other = (_pairs(each.name, each.description[:COMPARED_CHARACTERS]) for each in (tool, original))
+    common, shorter = len(one & other), min(len(one), len(other))
+    if shorter < LEAST_PAIRS:
+        return tool.name == original.name and common == shorter
+    return common >= max(COPIED_SHARE * shorter, LEAST_PAIRS)
+
+
+@lru_cache(CACHED_TEXTS)
+def _pairs(name: str, description: str) -> frozenset[tuple[str, str]]:
+    return frozenset((*pairwise(prose_terms(words(name))), *pairwise(prose_terms(description))))
 
 
 def _terms(tool: ToolDefinition) -> set[int]:

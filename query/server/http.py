@@ -187,7 +187,7 @@ def _readiness(index: ToolIndex, checks: Checks, mcp_json: Callable[[], dict[str
         return JSONResponse({"status": "index unavailable"}, status_code=503)
     problems = {name: trouble for name, check in checks.items() if (trouble := check())}
     if problems:
-        _log.warning("ingestion_not_ready", checks=problems)
-        return JSONResponse({"status": "ingestion stands still", "checks": problems}, status_code=503)
+        _log.warning("service_not_ready", checks=problems)
+        return JSONResponse({"status": "not ready", "checks": problems}, status_code=503)
     followed = mcp_json()
     return JSONResponse({"status": "ready"} | ({"mcp_json": followed} if followed else {}))

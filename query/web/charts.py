@@ -1,4 +1,4 @@
-"""Geometry of the charts that templates draw: bars and step lines, by day or by hour."""
+"""Geometry of the charts that templates draw: bars and step lines, by day."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from query.history.periods import DAY, HOUR, Unit, this_hour
+from query.history.periods import days_between
 
 # Width of a column and height of the plot, in units of the drawing, which the browser scales.
 COLUMN_WIDTH = 10.0
 HEIGHT = 100.0
 _GAP = 2.0
-# Columns of the shortest chart by hour.
-HOURS = 12
 _STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A day or an hour of a chart with its bar; `value` is None if unknown. Coordinates begin at the top left."""
+    """A day of a chart with its bar; `value` is None if unknown. Coordinates begin at the top left."""
 
-    start: date
+    day: date
     value: int | None
     x: float
     y: float
@@ -38,7 +36,6 @@ class Chart:
     columns: tuple[_Column, ...]
     levels: tuple[int, ...]
     peak: _Column | None
-    unit: Unit
 
     @property
     def width(self) -> float:
@@ -72,24 +69,18 @@ class Chart:
         return tuple(column for column in self.columns if column.value is not None)
 
 
-def chart(values: Mapping[date, int], first: date, last: date, missing: int | None, unit: Unit = DAY) -> Chart:
-    """Return the chart from the first to the last day or hour; `missing` is the value of absent ones."""
+def chart(values: Mapping[date, int], first: date, last: date, missing: int | None) -> Chart:
+    """Return the chart from the first to the last day; `missing` is the value of absent ones."""
     levels = _levels(values.values())
     columns: list[_Column] = []
-    for offset, start in enumerate(unit.between(first, last)):
-        value = values.get(start, missing)
+    for offset, day in enumerate(days_between(first, last)):
+        value = values.get(day, missing)
         y, end = (_place(limit(value or 0, 0), levels) for limit in (max, min))
-        columns.append(_Column(start, value, COLUMN_WIDTH * offset, y, end - y))
+        columns.append(_Column(day, value, COLUMN_WIDTH * offset, y, end - y))
     known = [column for column in columns if column.value is not None]
     has_peak = any(column.value for column in known)
     peak = max(known, key=lambda column: column.value or 0) if has_peak else None
-    return Chart(tuple(columns), levels, peak, unit)
-
-
-def hour_chart(values: Mapping[date, int], first: date, missing: int | None) -> Chart:
-    """Return the chart from an hour until now, of at least HOURS hours."""
-    last = this_hour()
-    return chart(values, min(first, last - HOUR.length * (HOURS - 1)), last, missing, HOUR)
+    return Chart(tuple(columns), levels, peak)
 
 
 def _levels(values: Collection[int]) -> tuple[int, ...]:

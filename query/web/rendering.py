@@ -102,10 +102,9 @@ def machine_moment(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def short(start: date) -> str:
-    """Return a day as 21 Nov, and an hour as 21 Nov 14:00."""
-    day = f"{start.day} {start:%b}"
-    return f"{day} {start:%H}:00" if isinstance(start, datetime) else day
+def short(day: date) -> str:
+    """Return a day as 21 Nov."""
+    return f"{day.day} {day:%b}"
 
 
 def part_of_path(text: str) -> str:

@@ -20,7 +20,6 @@ from query.web.page import Page, PageRequest, View, message_page
 from query.web.rendering import HEADERS, render
 from query.web.signin import SignIn
 from query.web.views.advice import advice, advice_json
-from query.web.views.changes import changes, changes_json
 from query.web.views.find import find
 from query.web.views.history import history
 from query.web.views.overview import overview
@@ -60,8 +59,6 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
         page("", "overview", overview),
         page("/advice", "advice", advice),
         page("/advice.json", "advice", advice_json),
-        page("/changes", "changes", changes),
-        page("/changes.json", "changes", changes_json),
         page("/find", "find", find),
         page("/history", "history", history),
         page("/servers", "servers", servers),

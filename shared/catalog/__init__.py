@@ -16,10 +16,6 @@ from shared.catalog.definitions import (
     point_id,
     server_half,
 )
-from shared.catalog.drift import (
-    ChangeKind,
-    DefinitionChange,
-)
 from shared.catalog.scope import (
     Scope,
 )
@@ -72,8 +68,6 @@ __all__ = [
     "SMALL_DEFINITION",
     "TOOLHIVE_SOURCE",
     "Candidates",
-    "ChangeKind",
-    "DefinitionChange",
     "DefinitionPolicy",
     "EmbeddedTool",
     "Encoding",

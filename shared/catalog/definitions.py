@@ -21,8 +21,9 @@ FORMS: tuple[Form, ...] = ("wire", "model")
 
 NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
-# Part of every digest: raise it when counting or embedding of the same definition changes.
-FEATURES_VERSION = "3"
+# Part of every digest, of each listed server's record, and of the names of the tools' collections. Raise it when the
+# points of the same definition get other ids, vectors, counts or payload keys: then every server is listed again.
+FEATURES_VERSION = "5"
 
 # Definitions that a process need not parse again, and the longest of them in characters: some 10 MiB, at most 50.
 DEFINITIONS_REMEMBERED = 4096

@@ -137,6 +137,12 @@ class ServerRecord(StoredDocument):
         return self.last_listed_at is not None and self.features_version == FEATURES_VERSION
 
     @property
+    def is_listed_before(self) -> bool:
+        """Return whether an earlier index had the tools, and this one has them as soon as the server is listed."""
+        was_listed = self.last_listed_at is not None and not self.is_listed
+        return was_listed and self.status == "running" and self.stale_since is None
+
+    @property
     def kind(self) -> str:
         """Return a text that interchangeable servers share: owner, declared name, and the URL's path and credential.
 

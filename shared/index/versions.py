@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from shared.catalog import NAMESPACE
+from shared.catalog import FEATURES_VERSION, NAMESPACE
 from shared.errors import IndexLost
 from shared.index import open_store
 from shared.index.points import CollectionSpec, Payload, Point, greater_than, must, walk
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from shared.settings import Settings
     from shared.text.embedding import Embedder
 
-# Part of the tools' collections' names: raise it when points get other ids, vectors or payload keys.
-SCHEMA_VERSION = 4
-
 _TOOLS_PREFIX = "tools__"
 
 
@@ -41,7 +38,7 @@ class IndexVersion:
 
     model: str
     dimension: int
-    schema: int = SCHEMA_VERSION
+    schema: str = FEATURES_VERSION
 
     @property
     def name(self) -> str:
@@ -138,9 +135,11 @@ class IndexStore:
         self._servers.delete([_mark_id(mark["server_id"]) for mark in marks])
 
     def drop_retired(self, older_than_s: float) -> list[str]:
-        """Delete all versions except one that has been active for so long; return the names of the deleted."""
-        versions = self.versions()
-        if versions.active is None or versions.next_version or time.time() - versions.since < older_than_s:
+        """Delete all versions except one that was active and filled for so long; return the names of the deleted."""
+        versions, filled_at = self.versions(), self._filled_at()
+        if versions.active is None or versions.next_version or filled_at is None:
+            return []
+        if time.time() - max(versions.since, filled_at) < older_than_s:
             return []
         retired = [name for name in self._collections() if name != versions.active.name]
         for name in retired:
@@ -162,9 +161,22 @@ class IndexStore:
         self._engine.ensure(TOOLSETS_SPEC)
         self.ensure_active_version(own, models)
 
-    def mark_complete(self) -> None:
-        """Record that every server's reconciliation was requested since the index was created."""
-        self._put(_COMPLETE, {"since": time.time()})
+    def mark_complete(self, *, is_filled: bool) -> None:
+        """Record that every server's reconciliation was requested since the index was created, or that all ended."""
+        self._put(_COMPLETE, {"since": time.time(), "is_filled": is_filled})
+
+    def is_filled(self) -> bool:
+        """Return whether every server that was known when the index was created has been listed since, or failed."""
+        return self._filled_at() is not None
+
+    def has_older_version(self) -> bool:
+        """Return whether processes of another release may still answer from a version that this one cannot read."""
+        return any(not name.endswith(f"__v{FEATURES_VERSION}") for name in self._collections())
+
+    def _filled_at(self) -> float | None:
+        """Return when the index was filled, None if it is not."""
+        mark = self._servers.retrieve([_COMPLETE]).get(_COMPLETE)
+        return mark["since"] if mark and mark.get("is_filled") else None
 
     def check_writable(self) -> None:
         """Write a point without readers, to find out whether the index accepts writes."""
@@ -303,7 +315,7 @@ def _slug(model: str) -> str:
 
 def _id(role: str) -> str:
     # nested, so that it differs from every server's id; without a revision, so that no reader takes it for a record
-    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, f"versions of schema {SCHEMA_VERSION}"), role))
+    return str(uuid.uuid5(uuid.uuid5(NAMESPACE, f"versions of schema {FEATURES_VERSION}"), role))
 
 
 _ACTIVE, _REQUESTED, _COMPLETE, _TOUCHED = _id("active"), _id("requested"), _id("complete"), _id("touched")
@@ -318,12 +330,12 @@ def _payload(version: IndexVersion) -> Payload:
 
 
 def _version(payload: Payload | None) -> IndexVersion | None:
-    return IndexVersion(payload["model"], payload["dimension"], payload["schema"]) if payload else None
+    return IndexVersion(payload["model"], payload["dimension"], str(payload["schema"])) if payload else None
 
 
 def _version_named(name: str, models: dict[str, str]) -> IndexVersion | None:
     """Return the version of a collection's name; an unknown model keeps the spelling of that name."""
     _, model, dimension, schema = name.split("__")
-    if schema != f"v{SCHEMA_VERSION}":
+    if schema != f"v{FEATURES_VERSION}":
         return None  # points of another schema can be neither searched nor migrated
     return IndexVersion(models.get(model, model), int(dimension))

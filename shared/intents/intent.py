@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.documents import StoredDocument
 from shared.events import ServerAnnouncement
@@ -154,7 +154,7 @@ class Recorded:
 class DeadLetter(BaseModel):
     """A rejected message: its time (seconds since the epoch), the reason, and the beginning of its body.
 
-    As JSON it has at most LETTER_BYTES. `key` identifies a stored letter in its store.
+    As JSON it has at most LETTER_BYTES.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -162,7 +162,6 @@ class DeadLetter(BaseModel):
     at: float
     reason: str
     body: str
-    key: str = Field(default="", exclude=True, repr=False)
 
     @classmethod
     def of(cls, at: float, reason: str, body: str) -> DeadLetter:
@@ -173,11 +172,6 @@ class DeadLetter(BaseModel):
             kept = letter.body[: len(letter.body) * LETTER_BYTES // size_bytes - len(CUT_MARK) - 1]
             letter = letter.model_copy(update={"body": kept + CUT_MARK})
         return letter
-
-    @property
-    def is_cut(self) -> bool:
-        """Return whether the end of the body is missing."""
-        return self.body.endswith(CUT_MARK)
 
 
 def _storable(text: str) -> str:

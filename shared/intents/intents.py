@@ -289,14 +289,6 @@ class Intents:
         """Return the latest rejected messages, newest first."""
         return self.storage.letters(limit)
 
-    def remove_dead_letter(self, letter: DeadLetter) -> None:
-        """Delete a stored letter; do nothing if it is gone."""
-        self.storage.remove_letters([letter.key])
-
-    def clear_dead_letters(self) -> int:
-        """Delete all dead letters, and return their number."""
-        return self.storage.remove_letters(None)
-
     def backlog(self) -> Backlog:
         """Return the backlog as of now; its cost does not grow with the number of servers."""
         return self.storage.backlog(self.policy.longest_wait_s)

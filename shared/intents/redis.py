@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -146,17 +146,6 @@ class RedisStorage:
         with _redis_errors():
             rows = self._redis.lrange(DEAD_LETTERS, 0, limit - 1)
         return [letter for row in rows if (letter := _letter(str(row)))]
-
-    def remove_letters(self, keys: Collection[str] | None) -> int:
-        """Delete the letters with these texts, or all; return their number."""
-        with _redis_errors(), self._redis.pipeline() as pipe:
-            if keys is None:
-                pipe.llen(DEAD_LETTERS)
-                pipe.delete(DEAD_LETTERS)
-                return int(pipe.execute()[0])
-            for key in keys:
-                pipe.lrem(DEAD_LETTERS, 1, key)
-            return sum(pipe.execute())
 
     def backlog(self, longest_wait_s: float) -> Backlog:
         """Return the backlog as of now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,17 +105,9 @@ class SqliteStorage:
     def letters(self, limit: int) -> list[DeadLetter]:
         """Return the latest dead letters, newest first."""
         with self._transaction() as db:
-            rows = db.execute(
-                "SELECT at, reason, body, number FROM dead_letters ORDER BY number DESC LIMIT ?", (limit,)
-            ).fetchall()
-        return [DeadLetter(at=at, reason=reason, body=body, key=str(number)) for at, reason, body, number in rows]
-
-    def remove_letters(self, keys: Collection[str] | None) -> int:
-        """Delete the letters with these numbers, or all; return their number."""
-        with self._transaction() as db:
-            if keys is None:
-                return db.execute("DELETE FROM dead_letters").rowcount
-            return sum(db.execute("DELETE FROM dead_letters WHERE number = ?", (int(key),)).rowcount for key in keys)
+            query = "SELECT at, reason, body FROM dead_letters ORDER BY number DESC LIMIT ?"
+            rows = db.execute(query, (limit,)).fetchall()
+        return [DeadLetter(at=at, reason=reason, body=body) for at, reason, body in rows]
 
     def backlog(self, longest_wait_s: float) -> Backlog:
         """Return the backlog as of now."""

@@ -5,7 +5,7 @@ A storage knows no rule of an intent. Redis and SQLite implement it, and one con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -85,10 +85,6 @@ class Storage(Protocol):
 
     def letters(self, limit: int) -> list[DeadLetter]:
         """Return the latest dead letters, newest first."""
-        ...
-
-    def remove_letters(self, keys: Collection[str] | None) -> int:
-        """Delete the letters with these keys, or all; return their number."""
         ...
 
     def backlog(self, longest_wait_s: float) -> Backlog:

@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from difflib import unified_diff
 
 
-def definition_diff(
-    before: str | None, after: str | None, names: tuple[str, str], max_lines: int | None = None
-) -> list[str]:
+def definition_diff(before: str | None, after: str | None, names: tuple[str, str]) -> list[str]:
     """Return a unified diff of two definitions in JSON, with escapes for invisible characters; None has no lines.
 
-    Keys are sorted, and each line of a text is a line of the diff. `names` are the names of both sides. The diff is
-    empty if both sides together have more than `max_lines`.
+    Keys are sorted, and each line of a text is a line of the diff. `names` are the names of both sides.
     """
-    old, new = _lines(before), _lines(after)
-    if max_lines is not None and len(old) + len(new) > max_lines:
-        return []
-    return list(unified_diff(old, new, *names, lineterm=""))
+    return list(unified_diff(_lines(before), _lines(after), *names, lineterm=""))
 
 
 def _lines(definition: str | None) -> list[str]:

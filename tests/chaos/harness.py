@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import redis
 import structlog
@@ -32,9 +33,11 @@ from tests.chaos.services import RedisProcess, Workers, delete_index
 from tests.chaos.truth import differences
 from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
+from tests.support.qdrant_cluster import BINARY, Node, qdrant_nodes
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
 
 LEASE_S = 2.0
+WORKERS_ON_A_SERVER = 3
 RETRY_AFTER_S = 1.0
 RETRY_MAX_S = 10.0
 APART_S = 5.0
@@ -50,10 +53,12 @@ ANSWERING_WORKER = "tests.chaos.answering_worker"
 class Chaos:
     """A composition of real processes, the fleet it follows, and all that is done to both.
 
-    A Qdrant server at QDRANT_URL must be empty, since all that it holds is wiped.
+    A Qdrant server at QDRANT_URL must be empty, since all that it holds is wiped. `node` is that server, if the run
+    may kill it.
     """
 
-    def __init__(self, plan: Plan, seed: int, directory: Path, opened: ExitStack) -> None:
+    def __init__(self, plan: Plan, seed: int, directory: Path, opened: ExitStack, node: Node | None) -> None:
+        self._node = node
         self._plan, self._seed, self._rng = plan, seed, random.Random(seed)
         opened.enter_context(emptied_qdrant())
         self._index = directory / "data"
@@ -71,7 +76,7 @@ class Chaos:
         self._load = Load(self._fleet, self._intents, producer, self._rng, RETRY_AFTER_S)
         self._qdrant_url = qdrant_url()
         opened.enter_context(self._composition.beat(**self._clock()))
-        self._workers = Workers(2 if self._qdrant_url else 1, self._worker)
+        self._workers = Workers(WORKERS_ON_A_SERVER if self._qdrant_url else 1, self._worker)
         opened.callback(self._workers.close)
         if self._qdrant_url:
             query = opened.enter_context(self._composition.run("query", "-m", "query"))
@@ -142,6 +147,11 @@ class Chaos:
                 self._workers.kill(which)
             case "redis":
                 self._kill_redis()
+            case "qdrant":
+                assert self._node
+                self._node.kill()
+                self._node.start()
+                self._node.wait()
             case "flush" | "disk":
                 self._wipe_redis(fault)
             case "index":
@@ -260,9 +270,16 @@ class Chaos:
 
 
 def run(plan: Plan, seed: int, directory: Path) -> Outcome:
-    """Return what one run found; `directory` is made, and keeps the logs when the run did not pass."""
+    """Return what one run found; `directory` is made, and keeps the logs when the run did not pass.
+
+    With QDRANT_BINARY, the index is on a server of the run's own.
+    """
     with ExitStack() as opened:
-        outcome = Chaos(plan, seed, directory, opened).run()
+        node = None
+        if BINARY:
+            (node,) = opened.enter_context(qdrant_nodes(directory / "qdrant", 1))
+            opened.enter_context(patch.dict(os.environ, QDRANT_URL=node.url))
+        outcome = Chaos(plan if node else plan.without("qdrant"), seed, directory, opened, node).run()
     if outcome.passed:
         shutil.rmtree(directory)
     return outcome

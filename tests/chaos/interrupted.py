@@ -58,10 +58,6 @@ class InterruptedIndex(FakeIndex):
         self._steps.next()
         super().put_server(record)
 
-    def put_changes(self, server_id: str, changes: Any) -> None:
-        self._steps.next()
-        super().put_changes(server_id, changes)
-
     def held(self) -> list[EmbeddedTool]:
         return list(self._points.values())
 

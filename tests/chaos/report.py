@@ -23,19 +23,19 @@ def render(results: Results) -> Iterator[str]:
     yield ""
     yield "The latest run of each part of `make chaos`."
     yield "Rendered from `chaos.json`; [operations](../../docs/operations.md) states the guarantees."
-    if results.faults:
-        yield from ("", *faults(results.faults))
+    for outcome in results.faults:
+        yield from ("", *faults(outcome))
     if results.schedules:
         yield from ("", *schedules(results.schedules))
 
 
 def faults(outcome: Outcome) -> Iterator[str]:
     """Yield the faults of real processes and their effects."""
-    yield "## Faults"
+    yield f"## Faults, seed {outcome.seed}"
     yield ""
-    yield f"On {outcome.made_at}, seed {outcome.seed}, in {outcome.seconds:.0f} s."
+    yield f"On {outcome.made_at}, in {outcome.seconds:.0f} s."
     yield f"{_place(outcome.machine)}."
-    yield f"{outcome.workers} worker process at a time, real Redis with AOF, index: {outcome.index}."
+    yield f"{outcome.workers} worker processes at a time, real Redis with AOF, index: {outcome.index}."
     yield f"{outcome.servers} scripted servers, of which {outcome.sick} hung, dripped or failed."
     clocks = ", ".join(f"{seconds:+d}" if seconds else "0" for seconds in outcome.clocks_ahead_s)
     yield f"The clock of each worker and of beat was wrong by one of {clocks} s."

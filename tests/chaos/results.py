@@ -96,10 +96,10 @@ class Outcome(Frozen):
 
 
 class Results(Frozen):
-    """The latest run of each part, where there was one."""
+    """The latest runs of each part, where there were some."""
 
     schedules: Schedules | None = None
-    faults: Outcome | None = None
+    faults: tuple[Outcome, ...] = ()
 
     def replaced_by(self, later: Results) -> Results:
         """Return these results with the parts of the later ones in place of the old; missing parts stay."""

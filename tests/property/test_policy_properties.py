@@ -128,8 +128,6 @@ def _calls(draw: st.DrawFn) -> dict[str, Any]:
     request: dict[str, Any] = {draw(st.sampled_from(["tool_name", "name"])): name}
     if draw(st.booleans()):
         request["server_name"] = draw(st.sampled_from([server, *FLEET]))
-    if draw(st.booleans()):
-        request["prefer"] = {"region": draw(st.sampled_from(list(FLEET)))}
     parameters = draw(st.sampled_from(["parameters", "arguments", "args"]))
     for _ in range(draw(st.integers(0, 2))):
         wrapper = draw(st.sampled_from([{}, {"tool_name": "call_tool"}, {"name": "call_tool"}]))
@@ -138,13 +136,15 @@ def _calls(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class Fake(FakeIndex):
-    """The fleet in an index; the servers have labels to prefer."""
+    """The fleet in an index; calls try a1 before its replica, whose list is stale."""
 
     def __init__(self) -> None:
         super().__init__()
         for server, tools in FLEET.items():
-            labels = {"region": server}
-            put_server(self, server, tools, protocol_version="2025-11-25", labels=labels, groups=frozenset({"mail"}))
+            stale = 1.0 if server == "a2" else None
+            put_server(
+                self, server, tools, protocol_version="2025-11-25", stale_since=stale, groups=frozenset({"mail"})
+            )
         self.put_toolset(Toolset(name=TOOLSET, tools=tuple(FLEET)))
 
     def tools_named(self, server: str, tool: str) -> list[IndexedTool]:
@@ -231,11 +231,8 @@ def _written(rules: Rules) -> str:
 
 
 @settings(max_examples=examples(200))
-@example([("deny", {"servers": ["a1"]})], ("call", {"tool_name": "drop", "prefer": {"region": "a1"}}, 0), 0, "auto", "")
-@example([("deny", {"servers": ["a2"]})], ("call", {"tool_name": "read", "prefer": {"region": "a2"}}, 0), 0, "auto", "")
-@example(
-    [("deny", {"servers": ["a2"]})], ("call", {"tool_name": DROP_NAME, "prefer": {"region": "a2"}}, 0), 0, "auto", ""
-)
+@example([("deny", {"servers": ["a1"]})], ("call", {"tool_name": "drop"}, 0), 0, "auto", "")
+@example([("deny", {"servers": ["a1"]})], ("call", {"tool_name": DROP_NAME}, 0), 0, "auto", "")
 @example([("deny", {})], ("direct", {}, 0), 1, "legacy", "accept")
 @example([("deny", {"tools": ["read"]})], ("read", {}, 1), 2, "auto", "")
 @example([("ask", {})], ("call", {"tool_name": "a1:drop"}, 0), 2, "auto", "accept")

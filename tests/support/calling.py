@@ -12,7 +12,6 @@ from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
 from query.calling.connection import CallLimits
-from query.calling.replica_choice import NO_LABELS, Labels
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
@@ -38,14 +37,18 @@ def catalogue_of(tools: Iterable[IndexedTool], protocol_version: str | None = No
 
 
 def replicated(
-    servers: Iterable[str], *tools: IndexedTool, protocol_version: str | None = None, labels: Labels = NO_LABELS
+    servers: Iterable[str], *tools: IndexedTool, protocol_version: str | None = None, first: str | None = None
 ) -> Catalogue:
-    """Return a catalogue in which each of these servers offers the same tools; `labels` has a region by server."""
+    """Return a catalogue in which each of these servers offers the same tools.
+
+    Calls try the server `first` before the others, whose lists are stale then.
+    """
     index, embedder = FakeIndex(), FakeEmbedder()
     for revision, server_id in enumerate(servers, start=1):
         index.upsert([ingested(replace(tool, server_id=server_id), embedder) for tool in tools])
-        region = {"region": labels[server_id]} if server_id in labels else {}
-        index.put_server(replica_record(server_id, protocol_version=protocol_version, labels=region, revision=revision))
+        stale = None if first in (None, server_id) else 1.0
+        record = replica_record(server_id, protocol_version=protocol_version, stale_since=stale, revision=revision)
+        index.put_server(record)
     return Catalogue(index, embedder, Ledger(index))
 
 

@@ -17,7 +17,6 @@ from shared.catalog import (
     ENCODINGS,
     FORMS,
     Candidates,
-    DefinitionChange,
     EmbeddedTool,
     Encoding,
     Form,
@@ -177,7 +176,6 @@ class FakeIndex(ToolIndex):
         self._points: dict[str, EmbeddedTool] = {}
         self._records: dict[str, ServerRecord] = {}
         self._pointsets: dict[str, Toolset] = {}
-        self._changes: dict[str, Sequence[DefinitionChange]] = {}
         self._lock = threading.RLock()
 
     def points(self) -> dict[str, EmbeddedTool]:
@@ -275,28 +273,6 @@ class FakeIndex(ToolIndex):
 
     def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
         return {record.server_id: record.revision for record in self.servers(newer_than=newer_than)}
-
-    def put_changes(self, server_id: str, changes: Sequence[DefinitionChange]) -> None:
-        with self._held():
-            self._changes[server_id] = list(changes)
-
-    def changes(self, server_id: str) -> Sequence[DefinitionChange]:
-        with self._held():
-            return self._changes.get(server_id, [])
-
-    def recent_changes(self, newer_than: float) -> dict[str, Sequence[DefinitionChange]]:
-        with self._held():
-            stored = dict(self._changes)
-        recent = {
-            server_id: [change.without_diff for change in changes if change.at > newer_than]
-            for server_id, changes in stored.items()
-        }
-        return {server_id: changes for server_id, changes in recent.items() if changes}
-
-    def changed_servers(self, newer_than: float) -> set[str]:
-        with self._held():
-            stored = dict(self._changes)
-        return {server_id for server_id, changes in stored.items() if changes and changes[0].at >= int(newer_than)}
 
     def put_toolset(self, toolset: Toolset) -> None:
         with self._held():

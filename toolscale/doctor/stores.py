@@ -30,7 +30,7 @@ from toolscale.doctor.finding import Finding, ok, problem, warning
 
 SKEW_S = 2.0
 OVERDUE_S = 60.0
-LETTERS = 1_000
+LETTERS, DAY_S = 1_000, 86_400.0
 ANSWER_S = 5.0
 WORKER_ANSWER_S = 2.0
 # The first release that computes the IDF of words over the tools of a scope.
@@ -121,13 +121,13 @@ def check_workers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_intents(settings: Settings) -> Iterator[Finding]:
-    """Check for failed and overdue servers and for dead letters."""
+    """Check for failed and overdue servers and for new dead letters; old ones stay until others replace them."""
     if settings.is_embedded and not settings.data_dir.exists():
         return
     try:
         with closing(open_intents(settings)) as intents:
             known = list(intents.intents())
-            letters = intents.dead_letters(LETTERS)
+            letters = [letter for letter in intents.dead_letters(LETTERS) if letter.at > time.time() - DAY_S]
     except IntentsUnavailable as error:
         yield problem("servers", f"cannot be read: {error}", "see the findings about Redis or the data directory")
         return
@@ -144,7 +144,7 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
         advice = "start `toolscale serve`" if settings.is_embedded else "make sure that a worker and beat are running"
         yield report("servers", f"{len(overdue)} overdue for a reconciliation", advice)
     if letters:
-        yield warning("events", f"{len(letters)} rejected", "see `toolscale dead-letters`")
+        yield warning("events", f"{len(letters)} rejected in the last day", "see `toolscale dead-letters`")
 
 
 def check_index(settings: Settings) -> Iterator[Finding]:
@@ -154,7 +154,7 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         return
     try:
         with closing(open_store(settings)) as store:
-            active = store.versions().active
+            active, is_filled = store.versions().active, store.is_filled()
             tools = 0 if settings.qdrant_url else _tool_count(store, active)
             server = store.server_version()
     except IndexHeld:
@@ -164,6 +164,9 @@ def check_index(settings: Settings) -> Iterator[Finding]:
         yield problem("index", str(error), "start Qdrant, or correct QDRANT_URL and QDRANT_API_KEY")
         return
     yield _version(settings, active)
+    if active and not is_filled:
+        found = "workers list every server again: the index is new, or this release cannot read that of another one"
+        yield warning("index", found, "wait until `toolscale ls` shows no awaited server; answers have a warning")
     if server and _release(server) < MIN_QDRANT:
         found = f"Qdrant {server}, older than {'.'.join(map(str, MIN_QDRANT))}"
         yield warning("index", found, "upgrade Qdrant: this one weighs words by the tools of all callers")

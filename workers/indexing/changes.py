@@ -17,10 +17,8 @@ import structlog
 
 from shared.catalog import DEFINITION_CHANGES, OPERATOR_SOURCE, POLICIES, DefinitionPolicy, Listing, owner_of, point_id
 from workers.indexing.accepted import Indexed, newly_changed, reviewed
-from workers.indexing.drift import Last, record_changes
 
 if TYPE_CHECKING:
-    from shared.catalog import ChangeKind
     from shared.index.tools import ToolIndex, ToolState
     from shared.intents.definitions import Definitions, DefinitionsChange
     from shared.intents.intent import Intent
@@ -33,13 +31,11 @@ NAMED_IN_LOG = 50
 class Review:
     """The listing without held tools, and the ISO date of each unaccepted change that is served, by tool.
 
-    `unaccepted` counts the changes, and `held` those of them that are not served. `drift` counts the changes since the
-    last listing by kind.
+    `unaccepted` counts the changes, and `held` those of them that are not served.
     """
 
     listing: Listing
     changed_since: Mapping[str, str]
-    drift: Mapping[ChangeKind, int]
     unaccepted: int = 0
     held: int = 0
 
@@ -64,16 +60,15 @@ def review(
     """Store the changes of a listing, log new ones, and return the tools to serve; safe to repeat and to interrupt.
 
     `digests` are those of the listing, and `states` those of the index, by tool. The document is stored before any tool
-    is written, so a killed run leaves no tool that the next one holds. The changes since the last listing are stored
-    before both, which they are compared with.
+    is written, so a killed run leaves no tool that the next one holds.
     """
     server_id, policy = intent.server_id, policy_of(intent, setting)
     unchanged = frozenset(name for name in states if states[name].digest == digests.get(name))
     known = intents.definitions(server_id)
     indexed = _with_others(Indexed(states.keys(), unchanged), listing, server_id, index, known)
-    now = time.time()
-    drift = record_changes(listing.tools, Last(indexed, known), server_id, index, now)
-    change = partial(reviewed, server_id=server_id, tools=listing.tools, indexed=indexed, policy=policy, now=now)
+    change = partial(
+        reviewed, server_id=server_id, tools=listing.tools, indexed=indexed, policy=policy, now=time.time()
+    )
     before, after = _update(server_id, known, change, intents)
     if changed := newly_changed(before, after):
         structlog.get_logger().warning(
@@ -82,9 +77,9 @@ def review(
     unaccepted = len(after.changed)
     if not after.held:
         dates = {name: _date(change.since) for name, change in after.changed.items()}
-        return Review(listing, dates, drift, unaccepted)
+        return Review(listing, dates, unaccepted)
     served = tuple(tool for tool in listing.tools if tool.name not in after.changed)
-    return Review(replace(listing, tools=served), {}, drift, unaccepted, unaccepted)
+    return Review(replace(listing, tools=served), {}, unaccepted, unaccepted)
 
 
 def _update(

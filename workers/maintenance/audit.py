@@ -23,7 +23,6 @@ from shared.errors import EventInvalid, LeaseHeld
 from shared.index.tools import ToolIndex
 from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record
-from workers.maintenance.copies import CopyReports
 
 SOURCE = "toolscale/audit"
 # A sweep starts no comparison after this time, so that an index that answers slowly does not delay its other work.
@@ -45,7 +44,7 @@ class Difference:
     counted: TokenSum
 
 
-def differences(server_id: str, index: ToolIndex | ToolIndex) -> list[Difference] | None:
+def differences(server_id: str, index: ToolIndex) -> list[Difference] | None:
     """Return the differences between a server's record and its tools; None while its tools are being written.
 
     Raises:
@@ -125,7 +124,7 @@ def _stated(record: ServerRecord, encoding: Encoding, form: Form) -> TokenSum:
 
 
 class AuditRounds:
-    """Audits all servers in rounds, and reports those with copies: at most one server a second of sweeps.
+    """Audits all servers in rounds: at most one server a second of sweeps.
 
     `interval_s` are the seconds between two sweeps. Safe to call from several threads.
     """
@@ -134,7 +133,6 @@ class AuditRounds:
         self._interval_s = interval_s
         self._clock_s = clock_s
         self._running = threading.Lock()
-        self._copies = CopyReports()
         self._waiting: list[str] = []
         self._allowed = 0.0
 
@@ -163,6 +161,5 @@ class AuditRounds:
         for _ in range(min(most, len(self._waiting))):
             server_id = self._waiting.pop()
             audit(server_id, index, intents)
-            self._copies.check(server_id, index)
             if self._clock_s() > deadline_s:
                 return

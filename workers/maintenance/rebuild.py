@@ -51,6 +51,7 @@ def maintain_index(versions: IndexVersions, intents: Intents, audits: AuditRound
         IntentsUnavailable: the intent store does not answer.
     """
     rebuild_if_lost(versions, intents)
+    _note_if_filled(versions)
     stored = versions.store.versions()
     if stored.next_version:
         migrate(versions, intents, released)
@@ -63,6 +64,16 @@ def maintain_index(versions: IndexVersions, intents: Intents, audits: AuditRound
         structlog.get_logger().info("index_version_deleted", collection=name)
     if stored.active and not intents.backlog().due:
         audits.continue_round(versions.store.index(stored.active), intents)
+
+
+def _note_if_filled(versions: IndexVersions) -> None:
+    """Mark the index as filled once every server that an earlier one had is listed, or cannot be listed now."""
+    if versions.store.is_filled():
+        return
+    awaited = sum(record.is_listed_before for record in versions.current()[0].index.servers())
+    if not awaited:
+        versions.store.mark_complete(is_filled=True)
+    structlog.get_logger().info("index_filled" if not awaited else "index_filling", awaited=awaited)
 
 
 def _rebuild(versions: IndexVersions, intents: Intents) -> None:
@@ -78,7 +89,7 @@ def _rebuild(versions: IndexVersions, intents: Intents) -> None:
     for server_id in servers:
         # of a stopped server this restores the record only; its status may have changed since the intent was read
         intents.request(server_id, SOURCE)
-    versions.store.mark_complete()
+    versions.store.mark_complete(is_filled=not servers)
     if servers:
         structlog.get_logger().warning("index_rebuilding", servers=len(servers))
 

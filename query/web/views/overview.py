@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from query.caller import ANYONE
 from query.reports.access import is_unrestricted
-from query.reports.changes import changed_servers_of_last_day
 from query.server.http import MCP_PATH
 from query.web.connecting import claude_command, client_config
 from query.web.context_map import context_map
@@ -38,14 +37,13 @@ def overview(request: PageRequest) -> Page:
         "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None,
         "followed": followed_config(request),
         "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
-        "changed": changed_servers_of_last_day(request.caller.scope, request.catalogue),
         "attention": [row for row in servers.rows if row.needs_attention][:LARGEST],
         "command": claude_command(url, needs_token=needs_token),
         "config": client_config(url, needs_token=needs_token),
         "needs_token": needs_token,
         "now": time.time(),
     }
-    return Page("overview.html", values | savings_charts(request, report))
+    return Page("overview.html", values | savings_charts(report))
 
 
 def followed_config(request: PageRequest) -> FollowedConfig | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from query.replicas.serving import Replicated, Serving, servings
-from query.reports.changes import server_changes
 from query.reports.tool_use import ToolUse, tool_use
 from query.response.summary import first_sentence
 from query.web.page import Page, PageRequest, message_page
@@ -19,12 +18,12 @@ from query.web.servers import ServerRow, state_of
 from query.web.tool_tokens import token_table
 from query.web.views.history import DEFAULT_PERIOD
 from shared.catalog import QueryVectors, point_id
-from shared.errors import HistoryUnavailable, ServerUnknown
+from shared.errors import HistoryUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from shared.catalog import DefinitionChange, IndexedTool, Scope
+    from shared.catalog import IndexedTool, Scope
     from shared.index.tools import ToolIndex
 
 NEAR = 8
@@ -41,7 +40,7 @@ def tool(request: PageRequest) -> Page:
     if found is not None:
         record = request.catalogue.ledger.record(found.server_id)
     if found is None or record is None:
-        return _gone(request)
+        return message_page(404, "No such tool", "There is no tool of this name that you may see.")
     index, encoding = request.catalogue.pinned().index, request.catalogue.encoding
     replicated = Replicated.of(request.caller.scope, request.catalogue.ledger.replica_sets(request.caller.scope))
     serving = _serving(found, replicated, index)
@@ -51,7 +50,6 @@ def tool(request: PageRequest) -> Page:
         "server": ServerRow(record, state_of(record), None, None, None),
         "encoding": encoding,
         "table": token_table(found, encoding),
-        "changes": _changes(found.server_id, found.definition.name, request),
         "forms": {"model": _indented(found.definition.for_model()), "wire": _indented(found.definition.as_object())},
         "serving": serving,
         "servers": _rows(serving.servers, request),
@@ -62,14 +60,6 @@ def tool(request: PageRequest) -> Page:
         "shown": ROWS,
     }
     return Page("tool.html", values)
-
-
-def _gone(request: PageRequest) -> Page:
-    """Return the changes of a tool that its server no longer lists; without any, there is no such tool."""
-    server_id, _, name = request.path["name"].partition(":")
-    if changes := _changes(server_id, name, request):
-        return Page("gone.html", {"server_id": server_id, "name": name, "changes": changes})
-    return message_page(404, "No such tool", "There is no tool of this name that you may see.")
 
 
 def _tool_named(name: str, request: PageRequest) -> IndexedTool | None:
@@ -103,14 +93,6 @@ def _use(found: IndexedTool, server_ids: Collection[str], request: PageRequest) 
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
         return None
-
-
-def _changes(server_id: str, name: str, request: PageRequest) -> list[DefinitionChange]:
-    try:
-        stored = server_changes(server_id, request.caller.scope, request.catalogue)
-    except ServerUnknown:
-        return []
-    return [change for change in stored if change.tool == name]
 
 
 def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:

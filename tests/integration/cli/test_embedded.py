@@ -286,7 +286,7 @@ def test_an_embedded_catalogue_is_not_ready_once_nothing_is_reconciled(
 
         eventually(lambda: ready(embedded)[0] == 503)
         said = ready(embedded)[1]
-        assert said["status"] == "ingestion stands still"
+        assert said["status"] == "not ready"
         assert list(said["checks"]) == ["tasks"]
         assert "no task has ended for" in said["checks"]["tasks"]
 

@@ -64,7 +64,7 @@ class Server:
 
 
 class Fleet:
-    """Two replicas, of which every call prefers the first, in the event loop of the test."""
+    """Two replicas, of which every call tries the first before the other, in the event loop of the test."""
 
     def __init__(self, calls: ReplicaCalls, admission: Admission, servers: list[Server]) -> None:
         self.servers = servers
@@ -72,11 +72,11 @@ class Fleet:
         self._admission = admission
         self._reported = anyio.Event()
 
-    async def call(self, caller: str = "ann", region: str = "r0") -> str:
+    async def call(self, caller: str = "ann") -> str:
         """Return the server that served a call."""
-        names = ("r0", "r1")
-        replicas = tuple(replica_record(name, protocol_version=HANDSHAKE, labels={"region": name}) for name in names)
-        call = ReplicatedCall(tool="one", arguments={}, replicas=replicas, caller=caller, preferred={"region": region})
+        first = replica_record("r0", protocol_version=HANDSHAKE)
+        second = replica_record("r1", protocol_version=HANDSHAKE, stale_since=1.0)
+        call = ReplicatedCall(tool="one", arguments={}, replicas=(first, second), caller=caller)
         with self._admission.admitted(caller) as slot:
             served: Served = await self._calls.call(call, CallResources(ProgressRelay(self._report), slot))
         return served.server_id

@@ -94,13 +94,12 @@ def targets_of(*servers: ScriptedServer) -> dict[str, Target]:
 
 
 def first(targets: Mapping[str, Target], *tools: IndexedTool, **fields: Any) -> Catalogue:
-    """Return a catalogue of these replicas; a request may prefer each by its region, which is its name."""
-    return replicated(targets, *tools, labels={server_id: server_id for server_id in targets}, **fields)
+    """Return a catalogue of these replicas, of which calls try `r0` first."""
+    return replicated(targets, *tools, first="r0", **fields)
 
 
-async def call(client: Client, tool: IndexedTool, region: str = "r0", **parameters: Any) -> CallToolResult:
-    request = {"tool_name": tool.definition.name, "prefer": {"region": region}, "parameters": parameters}
-    return await client.call_tool("call_tool", request)
+async def call(client: Client, tool: IndexedTool, **parameters: Any) -> CallToolResult:
+    return await client.call_tool("call_tool", {"tool_name": tool.definition.name, "parameters": parameters})
 
 
 def server_of(called: CallToolResult) -> object:
@@ -341,10 +340,9 @@ async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_readi
 async def test_the_error_counts_the_replicas_that_were_not_tried_beside_those_that_were() -> None:
     with replicas(on_call(hangs_up), on_call(hangs_up)) as servers:
         targets: dict[str, Target] = {"r9": http_target("http", free_port()), **targets_of(*servers)}
-        catalogue = replicated(targets, WRITE, READ, labels={"r9": "first", "r0": "second", "r1": "second"})
-        async with calling(targets, catalogue=catalogue) as client:
-            written = await call(client, WRITE, region="first")
-            read = await call(client, READ, region="first")
+        async with calling(targets, catalogue=replicated(targets, WRITE, READ, first="r9")) as client:
+            written = await call(client, WRITE)
+            read = await call(client, READ)
 
     assert text_of(written).startswith("r9: no connection: ")
     assert text_of(written).endswith(
@@ -459,7 +457,7 @@ async def test_a_call_that_its_caller_cancels_is_not_tried_again() -> None:
                 tasks.start_soon(call, client, READ)
                 await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
                 tasks.cancel_scope.cancel()
-            again = await call(client, READ, region="r1")
+            again = await client.call_tool("call_tool", {"tool_name": "r1:read"})
 
     assert server_of(again) == "r1"
     assert [calls_of(server) for server in servers] == [1, 1]

@@ -34,10 +34,9 @@ PAGES = (
     "/ui/find?q=look+up+a+record",
     "/ui/advice",
     "/ui/history",
-    "/ui/changes",
     "/ui/servers/nothing",
 )
-MENU = ("Overview", "Servers", "Changes", "Find", "Advice", "History")
+MENU = ("Overview", "Servers", "Find", "Advice", "History")
 CHARTS = ("What all tools cost a context", "Net tokens saved")
 MARKUP_SERVER = Path(__file__).parents[2] / "support" / "hostile" / "markup_server.py"
 

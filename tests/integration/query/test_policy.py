@@ -166,16 +166,14 @@ async def test_a_changed_file_holds_for_the_next_call(servers: RecordingServers)
     assert len(servers.received) == 1
 
 
-async def test_a_denied_replica_gets_no_call_whatever_the_caller_prefers(servers: RecordingServers) -> None:
-    labels = {"db1": "eu", "db2": "us"}
-    known = replicated(["db1", "db2"], make_tool("", "drop", read_only=True), protocol_version=HANDSHAKE, labels=labels)
+async def test_a_denied_replica_gets_no_call_although_it_is_the_first(servers: RecordingServers) -> None:
+    known = replicated(["db1", "db2"], make_tool("", "drop", read_only=True), protocol_version=HANDSHAKE, first="db1")
     catalogue = replace(known, read_policy=lambda: policy(rule(servers=["db1"])))
     (tool,) = catalogue.index.find_by_name("db2:drop", ANN.scope, 1)
 
     async with client_of(catalogue, servers) as client:
         for name in ("drop", tool.definition_name, "db2:drop"):
-            request = {"tool_name": name, "prefer": {"region": "eu"}}
-            assert not (await client.call_tool("call_tool", request)).is_error
+            assert not (await call(client, name)).is_error
         assert "denies" in reason(await call(client, "db1:drop"))
 
     assert servers.received == [("db2", "drop")] * 3
@@ -393,18 +391,17 @@ async def test_a_call_that_a_replica_may_have_carried_out_does_not_give_its_conf
 
     hold, servers.on_call = held_until(released), {"db1": act}
     tools = make_tool("", "read", read_only=True), make_tool("", "wait")
-    known = replicated(["db1", "db2"], *tools, protocol_version=HANDSHAKE, labels={"db1": "eu"})
+    known = replicated(["db1", "db2"], *tools, protocol_version=HANDSHAKE, first="db1")
     catalogue = replace(known, read_policy=lambda: policy(rule("ask", tools=["read"])))
     with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
         service = service_of(catalogue, upstreams, always(ANN))
         async with Client(service, mode=MODERN, elicitation_callback=user) as client:
-            request = {"tool_name": "read", "prefer": {"region": "eu"}}
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call, client, "db1:wait")
                 await anyio.to_thread.run_sync(eventually, lambda: servers.received)
-                assert "all 1 connections" in reason(await client.call_tool("call_tool", request))
+                assert "all 1 connections" in reason(await call(client, "read"))
                 released.set()
-            await client.call_tool("call_tool", request)
+            await call(client, "read")
 
     assert len(user.questions) == 2
 

@@ -26,10 +26,11 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.errors import ServiceRejected
+from shared.index import open_engine
+from shared.index.versions import IndexStore, IndexVersion
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
-from tests.support.indexes import open_index
 from toolscale.app import app as toolscale
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +58,11 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_tool("clock", "get_current_time", "Get the current time in a timezone", tokens=30),
         make_tool("files", "read_file", "Read a file from disk", tokens=70),
     ]
-    with closing(open_index(load_settings(data_dir=directory), embedder.model, embedder.dimension)) as index:
+    with closing(IndexStore(open_engine(load_settings(data_dir=directory)))) as store:
+        version = IndexVersion(embedder.model, embedder.dimension)
+        store.ensure_active_version(version)
+        store.mark_complete(is_filled=True)
+        index = store.index(version)
         index.upsert([ingested(tool, embedder) for tool in tools])
         for revision, tool in enumerate(tools, start=1):
             sums = dict(tool.token_counts)

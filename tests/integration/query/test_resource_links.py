@@ -191,11 +191,10 @@ async def test_links_to_the_same_uri_lead_to_the_servers_that_gave_them() -> Non
 @pytest.mark.parametrize("answering", ["a", "b"])
 async def test_a_link_leads_to_the_replica_that_answered_the_call(answering: str) -> None:
     resources = {name: {NOTES: {"text": f"of {name}"}} for name in ("a", "b")}
-    catalogue = replicated(resources, make_tool("any", "open"), labels={"a": "region a", "b": "region b"})
+    catalogue = replicated(resources, make_tool("any", "open"), first=answering)
     with scripted_http(Library(resources["a"])) as first, scripted_http(Library(resources["b"])) as second:
         async with served(catalogue, {"a": at(first), "b": at(second)}, ANN) as (client, _):
-            request = {"tool_name": "open", "prefer": {"region": f"region {answering}"}}
-            (link,) = (await client.call_tool("call_tool", request)).content
+            (link,) = (await client.call_tool("call_tool", {"tool_name": "open"})).content
             assert isinstance(link, ResourceLink)
             texts = [text_of(await client.read_resource(link.uri)) for _ in range(5)]
 

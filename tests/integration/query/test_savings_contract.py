@@ -12,17 +12,14 @@ from pathlib import Path
 
 import pytest
 import redis
-import time_machine
 from structlog.testing import capture_logs
 
-from query.history.periods import DAY, HOUR, Unit, start_s, this_hour, today
+from query.history.periods import start_s, today
 from query.history.recorder import UsageRecorder
 from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import (
-    ALL,
     COUNTER_OVERHEAD_BYTES,
-    HOURS_KEEP_DAYS,
     OTHERS,
     Row,
     RowKey,
@@ -50,12 +47,12 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Opened]:
     """Yield a function that opens the history of this test, for about so many counters a day."""
     histories: list[SavingsHistory] = []
 
-    def open_one(max_counters: int, unit: Unit = DAY) -> SavingsHistory:
+    def open_one(max_counters: int) -> SavingsHistory:
         limit = max_counters * COUNTER_BYTES
         if request.param == "sqlite":
-            histories.append(SqliteHistory(tmp_path / f"{unit.name}.sqlite3", 30, limit, unit=unit))
+            histories.append(SqliteHistory(tmp_path / "savings.sqlite3", 30, limit))
         else:
-            histories.append(RedisHistory(_client(request), 30, limit, unit))
+            histories.append(RedisHistory(_client(request), 30, limit))
         return histories[-1]
 
     yield open_one
@@ -189,45 +186,6 @@ def test_the_last_size_of_a_server_on_a_day_is_the_days(history: SavingsHistory)
     assert history.rows(yesterday, TODAY) == {}
 
 
-def test_hours_are_counted_and_measured_beside_the_day(opened: Opened, history: SavingsHistory) -> None:
-    hours, now = opened(10_000, HOUR), this_hour()
-    before = now - timedelta(hours=30)
-    history.add(summed([answer()]))
-    hours.add(summed([answer(day=now), answer(day=before)]))
-    hours.add(summed([answer(day=now)]))
-    hours.store_sizes(before, {ALL: ServerSize(1, 10)})
-    hours.store_sizes(now, {ALL: ServerSize(2, 20)})
-
-    counted = hours.rows(before, now)
-
-    assert {key.day: counts["tokens"] for key, counts in counted.items()} == {before: 10, now: 20}
-    assert hours.rows(now, now).keys() == {answer(day=now)[0]}
-    assert hours.total_sizes(before, now) == {before: TotalSize(1, 1, 10), now: TotalSize(1, 2, 20)}
-    assert history.rows(TODAY - timedelta(days=2), TODAY) == dict([answer()])
-    assert history.total_sizes(TODAY - timedelta(days=2), TODAY) == {}
-
-
-def test_callers_beyond_the_bound_of_an_hour_are_summed_as_others(opened: Opened) -> None:
-    hours, now = opened(20, HOUR), this_hour()
-
-    hours.add(summed(answer(caller=f"caller{number}", day=now) for number in range(50)))
-
-    rows = hours.rows(now, now)
-    assert len(rows) < 20
-    assert rows[RowKey(now, OTHERS, "", "find_tool")]["answers"] > 30
-
-
-def test_the_recorder_counts_our_own_tools_also_by_hour(opened: Opened, history: SavingsHistory) -> None:
-    hours = opened(10_000, HOUR)
-
-    with time_machine.travel("2026-11-25 14:20Z", tick=False), closing(UsageRecorder(history, hours=hours)) as recorder:
-        now = this_hour()
-        recorder.record([answer(day=today()), call()])
-
-    assert hours.rows(now, now) == dict([answer(day=now)])
-    assert start_s(now) == 1_795_615_200
-
-
 def test_threads_lose_no_count(history: SavingsHistory) -> None:
     def add(number: int) -> None:
         for _ in range(20):
@@ -320,18 +278,6 @@ def test_days_beyond_the_retention_are_forgotten(tmp_path: Path) -> None:
     assert kept == kept_sizes == {TODAY, TODAY - timedelta(days=1)}
 
 
-def test_hours_beyond_the_retention_are_forgotten(tmp_path: Path) -> None:
-    now = this_hour()
-    path = tmp_path / "hours.sqlite3"
-    with closing(SqliteHistory(path, HOURS_KEEP_DAYS, unit=HOUR, clock=lambda: start_s(now) + 60)) as hours:
-        hours.add(summed(answer(day=now - timedelta(hours=ago)) for ago in range(50)))
-        hours.add(summed([answer(day=now)]))
-
-        kept = {key.day for key in hours.rows(now - timedelta(hours=60), now)}
-
-    assert kept == {now - timedelta(hours=ago) for ago in range(24 * HOURS_KEEP_DAYS)}
-
-
 @pytest.mark.redis
 def test_redis_forgets_a_day_by_itself(own_redis_url: str) -> None:
     with connect(own_redis_url) as client:
@@ -339,11 +285,8 @@ def test_redis_forgets_a_day_by_itself(own_redis_url: str) -> None:
         history.add(summed([answer()]))
         history.store_sizes(TODAY, {"a": ServerSize(1, 10)})
         left_s = [client.ttl(prefix + TODAY.isoformat()) for prefix in (PREFIX, SIZES_PREFIX)]
-        hours, now = RedisHistory(client, keep_days=2, unit=HOUR), this_hour()
-        hours.add(summed([answer(day=now)]))
-        left_s.append(client.ttl(f"{PREFIX}{now:%Y-%m-%dT%H}"))
 
-    assert [isinstance(seconds, int) and 0 < seconds <= 2 * 86_400 for seconds in left_s] == [True] * 3
+    assert [isinstance(seconds, int) and 0 < seconds <= 2 * 86_400 for seconds in left_s] == [True] * 2
 
 
 class StuckHistory(SqliteHistory):

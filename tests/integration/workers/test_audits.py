@@ -44,7 +44,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]
             shop.intents.record(up(server_id), due_in_s=0)
         reconcile_all(deps)
         assert deps.versions
-        deps.versions.store.mark_complete()
+        deps.versions.store.mark_complete(is_filled=True)
         yield shop
 
 

@@ -19,7 +19,7 @@ from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, PR
 from shared.errors import EventInvalid, LeaseHeld
 from shared.events import ServerEvent
 from shared.intents.definitions import ChangedDefinition, Definitions
-from shared.intents.intent import LETTER_BYTES, Backlog, Intent, MigrationProgress
+from shared.intents.intent import CUT_MARK, LETTER_BYTES, Backlog, Intent, MigrationProgress
 from shared.intents.intents import Intents
 from shared.intents.redis import RedisStorage
 from shared.intents.sqlite import SqliteStorage
@@ -462,7 +462,7 @@ def test_the_latest_dead_letters_are_kept_newest_first(store: Intents) -> None:
 
     assert [letter.reason for letter in letters] == ["reason 4", "reason 3", "reason 2"]
     assert LETTER_BYTES - 10 < len(letters[0].model_dump_json().encode()) <= LETTER_BYTES
-    assert letters[0].is_cut
+    assert letters[0].body.endswith(CUT_MARK)
     assert len(store.dead_letters(1)) == 1
 
 
@@ -474,20 +474,6 @@ def test_a_dead_letter_that_cannot_be_read_is_left_out(redis_url: str) -> None:
         client.lpush("toolscale:dead-letters", '{"at": "of another release"}')
 
         assert [letter.reason for letter in store.dead_letters(10)] == ["a reason"]
-
-
-def test_a_dead_letter_is_removed_alone_and_all_are_cleared(store: Intents) -> None:
-    for number in range(3):
-        store.add_dead_letter("the same reason", f"body {number}")
-    _, second, _ = store.dead_letters(10)
-
-    store.remove_dead_letter(second)
-    store.remove_dead_letter(second)
-
-    assert [letter.body for letter in store.dead_letters(10)] == ["body 2", "body 0"]
-    assert store.clear_dead_letters() == 2
-    assert store.dead_letters(10) == []
-    assert store.clear_dead_letters() == 0
 
 
 def test_the_backlog_counts_due_reconciliations_and_dead_letters(reopen: Callable[..., Intents]) -> None:

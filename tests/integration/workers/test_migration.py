@@ -21,9 +21,8 @@ from query.search.request import FindRequest
 from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope
 from shared.errors import ServerTimeout
 from shared.events import ServerEvent
-from shared.index import versions as stored
 from shared.index.tools import ToolState
-from shared.index.versions import SCHEMA_VERSION, IndexStore, IndexVersion, IndexVersions
+from shared.index.versions import IndexStore, IndexVersion, IndexVersions, tools_spec
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.settings import load_settings
@@ -31,7 +30,7 @@ from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder
 from tests.chaos.interrupted import Leases, WithLeases
 from tests.support.builders import changed, definition, down, listing, up
-from tests.support.fakes import DIMENSION, SaltedEmbedder, WithoutModel, embedded, make_tool
+from tests.support.fakes import SaltedEmbedder, WithoutModel, embedded, make_tool
 from tests.support.index_versions import (
     ENGINES,
     NEW,
@@ -43,7 +42,6 @@ from tests.support.index_versions import (
     index_version,
     maintain_index,
     migrate,
-    rebuild_if_lost,
     reconcile_all,
     running,
     tools_found,
@@ -83,7 +81,7 @@ def fill(shop: Catalogue) -> None:
     shop.intents.record(down("gone"), due_in_s=0)
     reconcile_all(deps)
     assert deps.versions
-    deps.versions.store.mark_complete()
+    deps.versions.store.mark_complete(is_filled=True)
 
 
 def wanting(shop: Catalogue, model: str = NEW) -> Dependencies:
@@ -578,25 +576,64 @@ def test_tools_from_before_index_versions_of_another_model_serve_until_migrated(
     assert "files:read_file" in tools_found(shop.worker(NEW))
 
 
-def test_points_of_another_schema_are_not_read_and_all_servers_are_listed_again(
-    shop: Catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def left_by_an_older_release(shop: Catalogue) -> str:
+    """Make the index equal to one of a release whose tools this one cannot read; return that collection's name."""
+    older = replace(index_version(OLD), schema="3")
+    shop.engine.ensure(tools_spec(older))
+    shop.engine.drop(index_version(OLD).name)
     forget_versions(shop)  # each schema has pointers of its own
-    monkeypatch.setattr(stored, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-    next_schema = IndexVersion(OLD, DIMENSION, SCHEMA_VERSION + 1)
-    versions = IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder)
-    versions.own = next_schema
+    store = IndexStore(shop.engine)
+    store.ensure(index_version(OLD))
+    index = store.index(index_version(OLD))
+    for record in index.servers():
+        index.put_server(record.model_copy(update={"features_version": "3"}))
+    return older.name
 
-    versions.store.ensure_active_version(next_schema)
-    active = versions.current()[0]
-    deps = replace(shop.worker(OLD), versions=versions, index=active.index)
 
-    assert active.version == next_schema
-    assert tools_found(deps) == set()
-    rebuild_if_lost(deps)
+def test_an_index_of_an_older_release_is_filled_again_before_any_savings_are_claimed(shop: Catalogue) -> None:
+    older = left_by_an_older_release(shop)
+    deps = shop.worker(OLD)
+    assert deps.versions
+    live = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
+    found = live_catalogue(live, load_settings(no_match_threshold=-1.0))
+    seen = list[tuple[int, int, tuple[int, int], bool, bool]]()
+
+    def ask() -> None:
+        answer = find_tool(FindRequest(tool_description="get time"), Scope(), found)[0]
+        saved, awaited = answer.token_metrics.tokens_saved, found.ledger.being_listed(Scope())
+        seen.append((len(answer.tools), saved, awaited, bool(answer.warnings), live.filling() is None))
+
+    ask()
+    maintain_index(deps)
+    ask()
+    reconcile("clock", deps)
+    maintain_index(deps)
+    ask()
+    assert deps.versions.store.drop_retired(older_than_s=-1) == []
     reconcile_all(deps)
-    assert tools_found(deps) == {"files:read_file", "files:write_file", "clock:get_time", "clock:set_alarm"}
-    assert versions.store.drop_retired(older_than_s=0) == [index_version(OLD).name]
+    maintain_index(deps)
+    ask()
+
+    assert seen[:3] == [(0, 0, (2, 2), True, False), (0, 0, (2, 2), True, False), (2, 0, (1, 2), True, False)]
+    tools, _, *state = seen[3]
+    assert (tools, *state) == (4, (0, 2), False, True)
+    assert tools_found(deps, "stopped") == set()
+    assert deps.versions.store.drop_retired(older_than_s=-1) == [older]
+
+
+def test_a_server_that_cannot_be_listed_does_not_keep_the_index_from_being_filled(shop: Catalogue) -> None:
+    left_by_an_older_release(shop)
+    deps = shop.worker(OLD)
+    assert deps.versions
+    shop.world.servers["clock"] = ServerTimeout("clock", "no answer")
+    maintain_index(deps)
+    with pytest.raises(ServerTimeout):
+        reconcile("clock", deps)
+    reconcile("files", deps)
+
+    maintain_index(deps)
+
+    assert deps.versions.store.is_filled()
 
 
 def test_each_search_uses_one_index_version_at_every_moment(shop: Catalogue) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from query.cursors.cursors import KEPT_BYTES
-from query.history.store import HOURS_KEEP_DAYS, MAX_BYTES_A_DAY, MAX_BYTES_AN_HOUR
+from query.history.store import MAX_BYTES_A_DAY
 from shared.intents.definitions import MAX_TEXT_BYTES
 from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.settings import Settings
@@ -57,9 +57,8 @@ def bounds() -> list[Bound]:
         Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
         Bound(
             "`toolscale:savings:…`",
-            f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS`; "
-            f"{MAX_BYTES_AN_HOUR // KIB} KiB an hour, for {HOURS_KEEP_DAYS} days",
-            days * MAX_BYTES_A_DAY + 24 * HOURS_KEEP_DAYS * MAX_BYTES_AN_HOUR,
+            f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS`",
+            days * MAX_BYTES_A_DAY,
         ),
         Bound("`toolscale:sizes:…`", f"{SIZE_BYTES} bytes a server and day", days * SERVERS * SIZE_BYTES),
         Bound("`toolscale`, `unacked…` (Celery)", f"{QUEUE_LIMIT:,} messages of 2 KiB", QUEUE_LIMIT * MESSAGE_BYTES),

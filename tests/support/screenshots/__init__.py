@@ -28,7 +28,6 @@ SCREENSHOTS = (
     Screenshot("servers", "/ui/servers"),
     Screenshot("server", "/ui/servers/git"),
     Screenshot("tool", "/ui/tools/time%3Aconvert_time"),
-    Screenshot("changes", "/ui/changes"),
     Screenshot("find", "/ui/find?q=show+the+commits+of+a+repository"),
     Screenshot("advice", "/ui/advice"),
     Screenshot("history", "/ui/history"),

@@ -58,8 +58,8 @@ def main() -> None:
         eventually(lambda: _is_kept(Path(directory)), what="the history to be written")
         _look_back(Path(directory))
         _move(ROOT / ".demo" / "mcp.json")
-        changes = url.removesuffix("/mcp") + "/ui/changes.json"
-        eventually(lambda: "time" in httpx2.get(changes, trust_env=False).text, 60, "the changes of a server")
+        changed = url.removesuffix("/mcp") + "/ui/servers/time"
+        eventually(lambda: "changed definition" in httpx2.get(changed, trust_env=False).text, 60, "the change")
         _take(url.removesuffix("/mcp"), Path(directory))
 
 

@@ -38,11 +38,11 @@ def test_the_kept_report_is_the_one_its_numbers_give() -> None:
 
 @pytest.mark.parametrize("first", ["faults", "schedules"])
 def test_a_run_of_one_part_keeps_the_other(tmp_path: Path, first: str) -> None:
-    parts = [Results(faults=FAULTS), Results(schedules=SCHEDULES)]
+    parts = [Results(faults=(FAULTS,)), Results(schedules=SCHEDULES)]
     for part in parts if first == "faults" else reversed(parts):
         write(read(tmp_path).replaced_by(part), tmp_path)
 
-    assert read(tmp_path) == Results(faults=FAULTS, schedules=SCHEDULES)
+    assert read(tmp_path) == Results(faults=(FAULTS,), schedules=SCHEDULES)
     rendered = (tmp_path / "chaos.md").read_text(encoding="utf-8")
     assert "| something killed | 33 |" in rendered
     assert "| a machine | a store | 1,001 | 39,999 | 123 | none |" in rendered
@@ -61,7 +61,7 @@ def test_a_run_of_one_part_keeps_the_other(tmp_path: Path, first: str) -> None:
     ],
 )
 def test_the_report_shows_the_results_of_queries(row: str) -> None:
-    assert row in report(Results(faults=FAULTS))
+    assert row in report(Results(faults=(FAULTS,)))
 
 
 def test_a_schedule_that_failed_fails_the_run_and_is_seen_in_the_report() -> None:

@@ -55,7 +55,7 @@ def test_chaos_refuses_a_server_that_holds_collections_and_leaves_them(server: H
     server.collections = {"somebodys"}
 
     with ExitStack() as opened, pytest.raises(RuntimeError, match="somebodys"):
-        Chaos(SHORT, 1, tmp_path / "run", opened)
+        Chaos(SHORT, 1, tmp_path / "run", opened, None)
 
     assert server.collections == {"somebodys"}
 

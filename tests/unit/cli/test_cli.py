@@ -20,7 +20,7 @@ from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import EntryProblem
-from tests.support.builders import up_stdio
+from tests.support.builders import down, up, up_stdio
 from toolscale.app import app
 from toolscale.cli import main
 from toolscale.client.costs import costs
@@ -31,6 +31,8 @@ from toolscale.demo.demo import DemoServerResult, Report
 from toolscale.demo.report import print_report
 from toolscale.embedded.service import connection_help
 from toolscale.embedded.startup_progress import summary
+from workers.emit import Emitter, Sender
+from workers.events_api.producers import Producer, ProducerRights
 
 runner = CliRunner()
 
@@ -113,6 +115,24 @@ def test_dead_letters_are_shown_as_a_table_and_their_absence_as_a_sentence() -> 
     runner.invoke(app, ["emit", "event", "-"], input="not JSON")
 
     assert "event: not JSON" in runner.invoke(app, ["dead-letters"]).stdout
+
+
+def test_a_dead_letter_can_be_sent_again_by_hand_and_not_for_a_producer_with_rights_of_its_own() -> None:
+    ci = Producer("ci", ProducerRights(sha256="0" * 64, id_prefixes=frozenset({"ci/"}), hosts=frozenset({"h"})))
+    with closing(open_intents(load_settings())) as intents:
+        intents.mark_complete()
+        runner.invoke(app, ["emit", "changed", "files"])
+        emitter, of_ci = Emitter(intents, lambda _: None, 0), Sender(ci.admit, ci.source)
+        with pytest.raises(EventInvalid):
+            emitter.accept(down("files").model_dump(mode="json"), of_ci)
+        intents.record(up("files"), due_in_s=0)
+    foreign, early = [letter["body"] for letter in json.loads(runner.invoke(app, ["dead-letters", "--json"]).stdout)]
+
+    refused = runner.invoke(app, ["emit", "event", "-"], input=foreign)
+    again = runner.invoke(app, ["emit", "event", "-"], input=early)
+
+    assert "is reserved" in str(refused.exception)
+    assert "files: recorded as generation 2 (running)" in again.stdout
 
 
 HOSTILE = "[/x] [red]\x1b[2J\x9b2J\u202e :smile:"

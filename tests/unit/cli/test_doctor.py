@@ -282,7 +282,7 @@ def test_overdue_and_failed_servers_and_dead_letters_are_reported() -> None:
         ("ok", "1 installing: new"),
         ("warning", "1 failed: failing"),
         ("warning", "1 overdue for a reconciliation"),
-        ("warning", "1 rejected"),
+        ("warning", "1 rejected in the last day"),
     ]
 
 
@@ -295,6 +295,7 @@ def test_a_large_embedded_index_is_advised_to_move_to_a_qdrant_server(tools: int
     version = IndexVersion(settings.embedding_model, 384)
     with closing(open_store(settings)) as store:
         store.ensure_active_version(version)
+        store.mark_complete(is_filled=True)
         for revision, count in ((1, 1), (2, tools - 1)):
             store.index(version).put_server(
                 ServerRecord(server_id=f"s{revision}", endpoint=Endpoint(), tool_count=count, revision=revision)
@@ -313,6 +314,7 @@ def counted_settings() -> Settings:
     version = IndexVersion(settings.embedding_model, 384)
     with closing(open_store(settings)) as store, closing(open_intents(settings)) as intents:
         store.ensure_active_version(version)
+        store.mark_complete(is_filled=True)
         for revision, server_id in ((1, "equal"), (2, "lagging")):
             store.index(version).upsert([embedded(make_tool(server_id, tokens=10), vector=unit_vector(0, 384))])
             store.index(version).put_server(counted_record(server_id, revision, tokens=10))

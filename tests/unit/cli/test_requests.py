@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from query.reports.changes import ChangesRequest
 from shared.errors import ServiceRejected, ServiceUnreachable, ToolscaleError
 from shared.settings import load_settings
 from tests.support.hostile.scripted_http import scripted_http
-from toolscale.app import app
 from toolscale.client.advice import read_advice
-from toolscale.client.drift import changes
 from toolscale.client.requests import request_json
 from toolscale.client.server_records import records_at
 
@@ -44,12 +39,12 @@ def test_an_error_of_a_service_is_its_reason_in_words(
 
 @pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/", "/mcp/some-toolset"])
 def test_the_address_may_be_that_of_mcp_and_of_a_toolset(path: str) -> None:
-    with scripted_http(lambda exchange: exchange.send_json({"changes": [], "more": False})) as server:
+    with scripted_http(lambda exchange: exchange.send_json({})) as server:
         address = server.url.removesuffix("/mcp") + path
-        changes(load_settings(), ChangesRequest(since=7, server="a b", kind="meaning"), address, "secret")
+        request_json("GET", "/ui/advice.json?days=7", address, "secret", permission="catalog:read")
 
     (request,) = server.seen
-    assert request.path == "/ui/changes.json?since=7&server=a+b&kind=meaning"
+    assert request.path == "/ui/advice.json?days=7"
     assert request.headers["authorization"] == "Bearer secret"
 
 
@@ -58,20 +53,8 @@ def test_each_command_gives_the_reason_of_the_service() -> None:
     with scripted_http(lambda exchange: exchange.send(404, json.dumps(reason).encode())) as server:
         with pytest.raises(ServiceRejected, match=r"^There is no such thing for you\.$"):
             read_advice(load_settings(), "nope", None, server.url, None)
-        with pytest.raises(ServiceRejected, match=r"^There is no such thing for you\.$"):
-            changes(load_settings(), ChangesRequest(), server.url)
 
         assert records_at(server.url, None) is None
-
-
-@pytest.mark.parametrize("more", [True, False])
-def test_a_table_of_changes_notes_that_older_ones_are_left_out(more: bool) -> None:
-    change: dict[str, Any] = {"server_id": "s", "tool": "t", "at": "2026-01-02", "kind": "added", "parts": []}
-    with scripted_http(lambda exchange: exchange.send_json({"changes": [change], "more": more})) as server:
-        shown = CliRunner().invoke(app, ["drift", "--url", server.url])
-
-    assert "s:t" in shown.stdout
-    assert ("These are the newest 1; older ones are left out." in shown.stdout) == more
 
 
 def test_a_service_that_is_not_there_and_an_invalid_address_are_named() -> None:

@@ -13,7 +13,8 @@ from toolscale.app import app
 
 ROOT = Path(__file__).parents[3]
 PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt")
-TOLD = sorted(path for place in PLACES for path in ROOT.glob(place))
+# the changelog names removed commands too
+TOLD = sorted(path for place in PLACES for path in ROOT.glob(place) if path.name != "CHANGELOG.md")
 
 
 COMMANDS = commands()

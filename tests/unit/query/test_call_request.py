@@ -108,16 +108,3 @@ def test_the_tool_costs_an_agent_few_tokens() -> None:
     seen_by_a_model = CALL_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
     assert counter("cl100k_base")(seen_by_a_model) < 140
-
-
-def test_preferred_labels_are_part_of_a_request_in_every_form() -> None:
-    nested = {"prefer": {"region": "eu"}, "parameters": {"tool_name": "now", "parameters": ARGUMENTS}}
-    request = CallRequest.model_validate(nested)
-
-    assert (request.name, request.prefer) == ("now", {"region": "eu"})
-
-
-@pytest.mark.parametrize("prefer", ["eu", {"region": 1}, {str(number): "x" for number in range(21)}])
-def test_preferred_labels_are_a_short_table_of_texts(prefer: object) -> None:
-    with pytest.raises(ValidationError, match="prefer"):
-        CallRequest.model_validate({"tool_name": "now", "prefer": prefer})

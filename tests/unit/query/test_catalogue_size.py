@@ -13,10 +13,10 @@ import structlog
 import time_machine
 
 from query.catalogue import Catalogue
-from query.history.periods import HOUR, this_hour, today
+from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import ALL, HOURS_KEEP_DAYS, ServerSize
+from query.history.store import ServerSize
 from query.reports.catalogue_size import CatalogueSampler, sampling
 from query.savings.ledger import Ledger
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, Status
@@ -102,24 +102,6 @@ def test_a_new_day_begins_with_all_servers(index: FakeIndex, history: CountingHi
         observer.sample()
 
     assert history.sizes(tomorrow, tomorrow)[tomorrow].keys() == {"a", "b"}
-
-
-def test_each_hour_has_the_size_of_all_servers_at_its_last_look(
-    index: FakeIndex, history: CountingHistory, tmp_path: Path
-) -> None:
-    with closing(SqliteHistory(tmp_path / "hours.sqlite3", HOURS_KEEP_DAYS, unit=HOUR)) as hours:
-        observer = CatalogueSampler(Ledger(index), history, "cl100k_base", hours)
-        first = this_hour()
-        with time_machine.travel(first, tick=False):
-            observer.sample()
-        with time_machine.travel(first + HOUR.length, tick=False):
-            observer.sample()
-            index.put_server(record("b", 25, 3))
-            observer.sample()
-
-        kept = hours.sizes(first, first + HOUR.length)
-
-    assert kept == {first: {ALL: ServerSize(2, 30)}, first + HOUR.length: {ALL: ServerSize(2, 35)}}
 
 
 def test_what_could_not_be_kept_is_kept_by_the_next_look(index: FakeIndex, history: CountingHistory) -> None:

@@ -4,12 +4,10 @@ import re
 from datetime import date, timedelta
 
 import pytest
-import time_machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.history.periods import this_hour
-from query.web.charts import COLUMN_WIDTH, HEIGHT, chart, hour_chart, round_up
+from query.web.charts import COLUMN_WIDTH, HEIGHT, chart, round_up
 
 FIRST = date(2026, 11, 1)
 DAYS = 20
@@ -22,7 +20,7 @@ some_days = st.dictionaries(st.dates(FIRST, LAST), st.integers(0, 10**9))
 def test_every_day_has_a_place_within_the_plot(values: dict[date, int]) -> None:
     drawn = chart(values, FIRST, LAST, missing=0)
 
-    assert [column.start for column in drawn.columns] == [FIRST + timedelta(days=offset) for offset in range(DAYS)]
+    assert [column.day for column in drawn.columns] == [FIRST + timedelta(days=offset) for offset in range(DAYS)]
     assert all(0 <= column.x <= drawn.width - COLUMN_WIDTH for column in drawn.columns)
     assert all(0 <= column.y <= HEIGHT for column in drawn.columns)
     assert drawn.levels[0] >= max(values.values(), default=0)
@@ -55,21 +53,7 @@ def test_a_line_is_interrupted_where_nothing_is_known() -> None:
     drawn = chart(values, FIRST, FIRST + timedelta(days=3), missing=None)
 
     assert drawn.steps == "M0 50.00H10L10 0.00H20M30 0.00H40"
-    assert [column.start for column in drawn.areas] == list(values)
-
-
-def test_a_chart_of_hours_ends_now_and_has_half_a_day() -> None:
-    with time_machine.travel("2026-11-25 14:20Z", tick=False):
-        short = hour_chart({this_hour(): 5}, this_hour(), missing=0)
-        longer = hour_chart({}, this_hour() - timedelta(hours=30), missing=None)
-
-    assert [column.start.isoformat()[:13] for column in (short.columns[0], short.columns[-1])] == [
-        "2026-11-25T03",
-        "2026-11-25T14",
-    ]
-    assert short.unit.name == "hour"
-    assert short.columns[-1].value == 5
-    assert len(longer.columns) == 31
+    assert [column.day for column in drawn.areas] == list(values)
 
 
 def test_without_a_value_there_is_no_peak() -> None:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
-from typing import NoReturn
 
 import httpx2
 import pytest
@@ -19,18 +18,16 @@ from starlette.applications import Starlette
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.history.events import TOOLS_LIST
-from query.history.periods import HOUR, this_hour, today
+from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import HOURS_KEEP_DAYS, RowKey, Rows
-from query.reports.hours import net_by_hour
+from query.history.store import RowKey, Rows
 from query.savings.ledger import Ledger
 from query.server.listener import open_listener
 from query.web.page import PageRequest
 from query.web.rendering import render
 from query.web.routes import page_routes
 from query.web.views.overview import overview
-from shared.errors import HistoryUnavailable
 from shared.settings import load_settings
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, static
@@ -48,8 +45,7 @@ def anyio_backend() -> str:
 def recorder(tmp_path: Path) -> Generator[UsageRecorder]:
     with (
         closing(SqliteHistory(tmp_path / "history.sqlite3", 30)) as history,
-        closing(SqliteHistory(tmp_path / "hours.sqlite3", HOURS_KEEP_DAYS, unit=HOUR)) as hours,
-        closing(UsageRecorder(history, hours=hours)) as usage,
+        closing(UsageRecorder(history)) as usage,
     ):
         yield usage
 
@@ -63,12 +59,6 @@ def index() -> FakeIndex:
 def add_day(recorder: UsageRecorder, back: int, baseline: int, answer: int, lists: int = 1) -> None:
     """Record a list and an answer of this many tokens, of a day so many days ago."""
     recorder.history.add(_use(today() - timedelta(days=back), baseline, answer, lists))
-
-
-def add_hour(recorder: UsageRecorder) -> None:
-    """Record a list and an answer of this hour, which save 4,500 tokens."""
-    assert recorder.hours
-    recorder.hours.add(_use(this_hour(), 5_000, 400))
 
 
 def _use(day: date, baseline: int, answer: int, lists: int = 1) -> Rows:
@@ -123,53 +113,14 @@ async def test_without_a_context_nothing_is_claimed(recorder: UsageRecorder) -> 
     assert "The lists so far cost 100 tokens." in page
 
 
-@pytest.mark.parametrize(("back", "is_short"), [(0, True), (1, True), (2, False)])
 @pytest.mark.parametrize("path", ["/ui", "/ui/history"])
-async def test_charts_have_hours_until_there_are_three_days(
-    recorder: UsageRecorder, path: str, back: int, is_short: bool
-) -> None:
-    add_day(recorder, back, 5_000, 400)
-    hour = this_hour()
-    add_hour(recorder)
+async def test_the_first_day_has_its_bar(recorder: UsageRecorder, path: str) -> None:
+    add_day(recorder, 0, 5_000, 400)
 
     page = await shown(recorder, path)
 
-    assert ("Net tokens saved, by hour" in page) is is_short
-    assert ("Net tokens saved, by day" in page) is not is_short
-    assert (f"{hour:%H}:00 4,500 " in page) is is_short
-
-
-async def test_a_caller_with_groups_sees_the_hours_of_its_own_use(recorder: UsageRecorder) -> None:
-    add_day(recorder, 0, 5_000, 400)
-    add_hour(recorder)
-    catalogue = replace(Catalogue(index(), FakeEmbedder(), Ledger(index())), recorder=recorder)
-
-    own = rendered(catalogue, Caller("ann", frozenset({"team"})))
-    other = rendered(catalogue, Caller("bob", frozenset({"team"})))
-
-    assert "Net tokens saved, by hour" in own
-    assert "Net tokens saved, by hour" not in other
-
-
-async def test_without_hours_the_charts_have_days(recorder: UsageRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unavailable(*_: object) -> NoReturn:
-        raise HistoryUnavailable("the disk is full")
-
-    add_day(recorder, 0, 5_000, 400)
-    empty = await shown(recorder)
-    add_hour(recorder)
-    monkeypatch.setattr(recorder.hours, "rows", unavailable)
-
-    assert "Net tokens saved, by day" in empty
-    assert "Net tokens saved, by day" in await shown(recorder)
-
-
-def test_the_hours_of_a_day_sum_up_to_its_net() -> None:
-    listed, answered = _use(this_hour(), 5_000, 400).items()
-    early, late = datetime(2026, 11, 25, 9, tzinfo=UTC), datetime(2026, 11, 25, 11, tzinfo=UTC)
-    rows = {listed[0]._replace(day=early): listed[1], answered[0]._replace(day=late): answered[1]}
-
-    assert net_by_hour(rows) == {early: -100, late: 4_600}
+    assert "Net tokens saved, by day" in page
+    assert f"{today().day} {today():%b} 4,500 " in page
 
 
 async def test_without_a_history_the_page_makes_no_statement_about_savings() -> None:

@@ -32,7 +32,7 @@ class _World:
         self.breaker = CircuitBreaker(self.clock)
         self.last = LastReplicas(KEEP_S, size=2, clock_s=self.clock)
         self.given_up = GivenUp(size=2, clock_s=self.clock)
-        self.choice = ReplicaChoice(self.last, self.given_up, self.breaker, {"zone": "a"})
+        self.choice = ReplicaChoice(self.last, self.given_up, self.breaker)
 
 
 def _replica(server_id: str, protocol_version: str = WITHOUT_SESSIONS, **fields: object) -> ServerRecord:
@@ -56,21 +56,13 @@ def test_a_replica_with_fewer_calls_in_flight_is_chosen_and_ties_are_broken_by_c
     assert {choice.choose([A, B], "ann").server_id for _ in range(100)} == {"a", "b"}
 
 
-def test_the_labels_of_a_request_go_before_those_of_the_operator_and_both_before_a_stale_list() -> None:
-    choice = _World().choice
-    eu = _replica("eu", labels={"region": "eu"}, stale_since=1.0)
-    zone = _replica("zone", labels={"region": "us", "zone": "a"}, stale_since=1.0)
+def test_a_fresh_list_goes_before_a_stale_one_and_before_the_last_replica() -> None:
+    world = _World()
+    stale = _replica("stale", WITH_SESSIONS, stale_since=1.0)
+    world.last.remember("ann", stale)
 
-    assert choice.choose([A, eu, zone], "ann", {"region": "eu"}) is eu
-    assert choice.choose([A, eu, zone], "ann", {"region": "us"}) is zone
-    assert choice.choose([A, eu, zone], "ann") is zone
-    assert choice.choose([A, eu], "ann", {"region": "asia"}) is A
-
-
-def test_most_matching_labels_win() -> None:
-    both, one = _replica("both", labels={"x": "1", "y": "2"}), _replica("one", labels={"x": "1", "y": "3"})
-
-    assert _World().choice.choose([one, both], "ann", {"x": "1", "y": "2"}) is both
+    with world.choice.count_call("a"):
+        assert world.choice.choose([A, stale], "ann") is A
 
 
 def test_a_caller_stays_with_its_replica_while_a_session_may_be_open() -> None:
@@ -110,17 +102,17 @@ def test_the_least_recently_used_entry_is_forgotten_first() -> None:
     assert [bool(world.last.of(caller, [replica])) for caller in ("ann", "bob", "eve")] == [True, False, True]
 
 
-def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_in_spite_of_labels() -> None:
+def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_its_list_is_stale() -> None:
     world = _World()
-    eu = _replica("eu", labels={"region": "eu"})
-    world.given_up.add("ann", eu)
+    stale, other = _replica("stale", stale_since=1.0), _replica("other", stale_since=1.0)
+    world.given_up.add("ann", A)
 
-    assert world.choice.choose([eu, A], "ann", {"region": "eu"}) is A
-    assert world.choice.choose([eu, A], "bob", {"region": "eu"}) is eu
-    world.breaker.failed("a")
-    assert world.choice.choose([eu, A], "ann", {"region": "eu"}) is eu
+    assert world.choice.choose([A, stale], "ann") is stale
+    assert world.choice.choose([A, stale], "bob") is A
+    world.breaker.failed("stale")
+    assert world.choice.choose([A, stale], "ann") is A
     world.clock.now_s += GIVEN_UP_S
-    assert world.choice.choose([eu, B], "ann", {"region": "eu"}) is eu
+    assert world.choice.choose([A, other], "ann") is A
 
 
 def test_the_first_replica_that_a_caller_gave_up_on_is_forgotten_first() -> None:
@@ -142,15 +134,15 @@ def test_only_the_last_replica_of_a_caller_is_forgotten() -> None:
     assert world.last.of("ann", [here, other]) == frozenset()
 
 
-def test_an_avoided_replica_comes_last_whatever_its_labels_and_among_avoided_ones_the_first_due() -> None:
+def test_an_avoided_replica_comes_behind_a_stale_one_and_among_avoided_ones_the_first_due() -> None:
     world = _World()
-    eu = _replica("eu", labels={"region": "eu"})
-    world.breaker.failed("eu")
+    stale = _replica("stale", stale_since=1.0)
+    world.breaker.failed("b")
     world.clock.now_s += 0.5
     world.breaker.failed("a")
 
-    assert world.choice.choose([eu, A, B], "ann", {"region": "eu"}) is B
-    assert world.choice.choose([A, eu], "ann") is eu
+    assert world.choice.choose([A, B, stale], "ann") is stale
+    assert world.choice.choose([A, B], "ann") is B
 
 
 def test_the_time_doubles_with_each_failure_up_to_the_longest() -> None:

@@ -12,17 +12,10 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from shared.catalog import DefinitionChange, Endpoint, RejectedTool, ServerRecord
+from shared.catalog import Endpoint, RejectedTool, ServerRecord
 from shared.events import ServerAnnouncement
 from shared.index.points import Point
-from shared.index.records import (
-    changes_from,
-    changes_payload,
-    server_from,
-    server_payload,
-    toolset_from,
-    toolset_payload,
-)
+from shared.index.records import server_from, server_payload, toolset_from, toolset_payload
 from shared.intents.intent import Intent, readable_intent
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
@@ -38,7 +31,6 @@ RECORD = ServerRecord(
 )
 TOOLSET = Toolset(name="mail", tools=("files:read",))
 ANNOUNCEMENT = ServerAnnouncement(server_id="files", url="http://files.example/mcp")
-CHANGE = DefinitionChange(tool="read", at=1.5, before="a", after="b", parts=("title",), diff="-a\n+b")
 INTENT = Intent(server_id="files", status="running", announcement=ANNOUNCEMENT, source="test", desired=1)
 
 
@@ -64,17 +56,11 @@ def of_toolset(change: Callable[[Any], Any]) -> object:
     return toolset_from({**payload, "toolset": json.dumps(change(json.loads(payload["toolset"])))})
 
 
-def of_changes(change: Callable[[Any], Any]) -> object:
-    payload = changes_payload("files", (CHANGE,))
-    found = changes_from({**payload, "changes": json.dumps(change(json.loads(payload["changes"])))})
-    return found[0] if found else None
-
-
 def of_intent(change: Callable[[Any], Any]) -> object:
     return readable_intent("files", json.dumps(change(json.loads(INTENT.model_dump_json()))))
 
 
-DOCUMENTS = {of_record: RECORD, of_toolset: TOOLSET, of_intent: INTENT, of_changes: CHANGE}
+DOCUMENTS = {of_record: RECORD, of_toolset: TOOLSET, of_intent: INTENT}
 
 
 @pytest.mark.parametrize(("read", "written"), DOCUMENTS.items())
@@ -135,9 +121,11 @@ def test_an_index_with_an_unreadable_record_answers_with_the_others(tmp_path: Pa
         assert index.servers() == [RECORD]
 
 
-@pytest.mark.parametrize("diffs", ["", "not JSON", "null", "[]", "[1]", '["one", "too many"]'])
-def test_changes_with_invalid_diffs_are_logged_and_left_out(diffs: str) -> None:
-    with capture_logs() as lines:
-        assert changes_from({**changes_payload("files", (CHANGE,)), "diffs": diffs}) == ()
+def test_changes_of_definitions_that_an_earlier_release_stored_are_no_records(tmp_path: Path) -> None:
+    stored = {"server_id": "old", "changed_at": 1_780_000_000, "changes": '{"changes": []}', "diffs": "[]"}
+    with closing(open_edge(tmp_path, "tools", DIMENSION)) as index:
+        index.put_server(RECORD)
+        index._servers.upsert([Point(str(uuid.uuid4()), stored)])  # pyright: ignore[reportPrivateUsage]
 
-    assert [(line["event"], line["kind"]) for line in lines] == [("record_unreadable", "changes")]
+        assert index.servers() == [RECORD]
+        assert index.revisions() == {RECORD.server_id: RECORD.revision}
