@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy, response_policy
 from query.policy.rules import ReadPolicy, no_policy, policy_reader
 from query.savings.ledger import Ledger, Run, run_behind, run_now
@@ -45,7 +44,6 @@ class Catalogue:
     index_is_embedded: bool = False
     response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
     recorder: UsageRecorder | None = None
-    metrics: QueryMetrics = field(default_factory=QueryMetrics)
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
     dead_letters: Callable[[], int | None] = lambda: None
@@ -68,15 +66,13 @@ def catalogue_of(
     index: ToolIndex,
     embedder: Embedder,
     settings: Settings,
-    metrics: QueryMetrics | None = None,
     run: Run = run_now,
 ) -> Catalogue:
-    """Return the catalogue of this index with these settings and metrics; `run` runs comparisons of the ledger.
+    """Return the catalogue of this index with these settings; `run` runs comparisons of the ledger.
 
     Raises:
         ConfigInvalid: the key of the cursors cannot be read or written, or the policy file is invalid.
     """
-    metrics = metrics or QueryMetrics()
     return Catalogue(
         index,
         embedder,
@@ -84,17 +80,16 @@ def catalogue_of(
         settings.token_encoding,
         settings.no_match_threshold,
         index_is_embedded=settings.qdrant_url is None,
-        response_policy=response_policy(settings, metrics.count_truncated),
-        metrics=metrics,
+        response_policy=response_policy(settings),
         read_policy=policy_reader(settings),
         resync_interval_s=settings.resync_interval_s,
         stdio_resync_interval_s=settings.stdio_resync_interval_s,
     )
 
 
-def live_catalogue(live: LiveIndex, settings: Settings, metrics: QueryMetrics | None = None) -> Catalogue:
+def live_catalogue(live: LiveIndex, settings: Settings) -> Catalogue:
     """Return the catalogue of the active index version, as it changes."""
-    catalogue = catalogue_of(live.index, live.current().embedder, settings, metrics, run_behind)
+    catalogue = catalogue_of(live.index, live.current().embedder, settings, run_behind)
     followed = partial(_followed_config, followed_config_store(settings))
     if settings.mcp_config:
         catalogue = replace(catalogue, operator_entry=ConfigFile(settings.mcp_config, full_environment()).entry)

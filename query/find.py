@@ -103,7 +103,7 @@ def find_tool(
         has_leaner_definitions=policy.has_leaner_definitions,
     )
     budget = policy.budget(request.max_tokens, encoding)
-    response = within_budget(result, request.detail or policy.mode, budget, policy.on_truncated)
+    response = within_budget(result, request.detail or policy.mode, budget)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 

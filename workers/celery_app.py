@@ -15,7 +15,6 @@ from shared.errors import ConfigInvalid
 from shared.service.redis import parse_redis_url
 from shared.settings import Settings
 from workers.dependencies import LazyDependencies
-from workers.metrics import WorkerMetrics
 from workers.monitoring.queue import QUEUE
 from workers.monitoring.server import STUCK_AFTER_S
 from workers.signals import IgnoresHangup, WorkerSignals
@@ -42,17 +41,16 @@ def build_app(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> Ce
         raise ConfigInvalid("REDIS_URL is not set; workers and their messages need it, `toolscale serve` does not")
     broker_url, transport = parse_redis_url(settings.redis_url).broker()
     app = Celery("toolscale", broker=broker_url)
-    metrics = WorkerMetrics()
-    lazy = LazyDependencies(settings, metrics)
+    lazy = LazyDependencies(settings)
     app.conf.update(_delivery_options(settings, transport), **_schedule(settings), **_worker_options(settings))
     work = Work(
-        *(lazy.intents, lazy.dependencies, partial(send_reconcile, app), partial(waiting, app), metrics),
+        *(lazy.intents, lazy.dependencies, partial(send_reconcile, app), partial(waiting, app)),
         message_time_s=settings.redeliver_after_s,
         sweep_interval_s=settings.sweep_interval_s,
     )
     register_tasks(app, work)
     app.steps["worker"].add(IgnoresHangup)
-    WorkerSignals(app, settings, lazy, metrics, stuck_after_s).connect()
+    WorkerSignals(app, settings, lazy, stuck_after_s).connect()
     return app
 
 

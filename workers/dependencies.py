@@ -22,7 +22,6 @@ from workers.indexing.failures import FailurePolicy
 from workers.indexing.features import FeatureLocks
 from workers.maintenance.migrate import ModelRollout
 from workers.maintenance.rebuild import rebuild_if_lost
-from workers.metrics import WorkerMetrics
 
 # Reconciliations of a worker that count and embed at a time: while the first waits for the interpreter, the second
 # uses the core.
@@ -49,7 +48,6 @@ class Dependencies:
     slots: LargePayloadSlots = field(default_factory=lambda: LargePayloadSlots(1))
     starts: StartTurns = field(default_factory=lambda: StartTurns(1))
     computing: AbstractContextManager[object] = field(default_factory=nullcontext)
-    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     definition_changes: DefinitionPolicy = "notify"
     feature_locks: FeatureLocks = field(default_factory=FeatureLocks)
 
@@ -78,7 +76,7 @@ class Dependencies:
             self.versions.store.close()
 
 
-def open_dependencies(settings: Settings, intents: Intents, metrics: WorkerMetrics | None = None) -> Dependencies:
+def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
     """Open the neighbours other than the intents; the first embedded text loads the model.
 
     Raises:
@@ -104,7 +102,6 @@ def open_dependencies(settings: Settings, intents: Intents, metrics: WorkerMetri
         starts=starts,
         failure_policy=FailurePolicy(settings.quarantine_after),
         computing=threading.BoundedSemaphore(COMPUTING_AT_ONCE),
-        metrics=metrics or WorkerMetrics(),
         definition_changes=settings.definition_changes,
     )
 
@@ -124,9 +121,8 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
 class LazyDependencies:
     """Opens the dependencies once, on first use in this process, and closes them at its end."""
 
-    def __init__(self, settings: Settings, metrics: WorkerMetrics) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._opened: Dependencies | None = None
         self._intents: Intents | None = None
         self._opening = threading.RLock()
@@ -144,7 +140,7 @@ class LazyDependencies:
         """Return the opened dependencies; the first call requests the model of the settings."""
         with self._opening:
             if self._opened is None:
-                self._opened = open_dependencies(self._settings, self.intents(), self._metrics)
+                self._opened = open_dependencies(self._settings, self.intents())
                 with suppress(IndexUnavailable):  # as the sweep does; before any reconciliation, fewer are needed
                     if self._opened.versions:
                         rebuild_if_lost(self._opened.versions, self._opened.intents)

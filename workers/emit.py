@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from prometheus_client import Counter
 
 from shared.catalog import owner_of
 from shared.errors import EventInvalid, IntentsUnavailable
-from shared.events import TYPE_PREFIX, ServerEvent, parse_event
+from shared.events import ServerEvent, parse_event
 from shared.intents.intent import Intent, Recorded
 from shared.intents.intents import Intents
 from shared.observability.tracing import SpanKind, span, traceparent
-from workers.metrics import WorkerMetrics
 
 if TYPE_CHECKING:
     from shared.settings import Settings
+
+EVENTS = Counter("toolscale_events_total", "Events at this process by outcome.", ["outcome"])
+for _outcome in ("recorded", "refused", "not_recorded"):
+    EVENTS.labels(_outcome)  # at 0 from the start, so that an alert sees the first increase
 
 Enqueue = Callable[[str], None]
 """Send a message for this server's reconciliation. It may fail or be lost: the sweep finds the recorded event."""
@@ -61,7 +65,7 @@ def message_time_s(settings: Settings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
-    """Records events, counts them in `metrics` and sends messages.
+    """Records events, counts them and sends messages.
 
     The sweep sends another message for an event after `due_in_s` seconds.
     """
@@ -69,7 +73,6 @@ class Emitter:
     intents: Intents
     enqueue: Enqueue
     due_in_s: float
-    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event durably, then send a message for it; returns the intent after the event.
@@ -95,8 +98,7 @@ class Emitter:
         try:
             results = self.intents.record_all(traced, due_in_s=self.due_in_s)
         except IntentsUnavailable:
-            for event in events:
-                self.metrics.event(_kind(event), "not_recorded")
+            EVENTS.labels("not_recorded").inc(len(events))
             raise
         return (self._sent(event, result) for event, result in zip(traced, results, strict=True))
 
@@ -137,16 +139,16 @@ class Emitter:
         try:
             return admit(parse_event(raw))
         except EventInvalid as error:
-            self.metrics.event("unknown", "refused")
+            EVENTS.labels("refused").inc()
             return error
 
     def _sent(self, event: ServerEvent, result: Recorded | EventInvalid) -> Intent | EventInvalid | IntentsUnavailable:
         """Count and log the result of an event, and send its message."""
         final = self._recorded_again(event, result) if isinstance(result, EventInvalid) else result
         if isinstance(final, Exception):
-            self.metrics.event(_kind(event), "refused" if isinstance(final, EventInvalid) else "not_recorded")
+            EVENTS.labels("refused" if isinstance(final, EventInvalid) else "not_recorded").inc()
             return final
-        self.metrics.event(_kind(event), "recorded")
+        EVENTS.labels("recorded").inc()
         intent = final.intent
         structlog.get_logger().info(
             "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
@@ -170,10 +172,6 @@ def _traced(event: ServerEvent) -> ServerEvent:
     """Return the event with a trace that continues in the reconciliation."""
     with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
         return event.model_copy(update={"traceparent": traceparent()})
-
-
-def _kind(event: ServerEvent) -> str:
-    return event.type.removeprefix(f"{TYPE_PREFIX}.")
 
 
 def _text(raw: str | bytes | dict[str, Any], source: str | None) -> str:

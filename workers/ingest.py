@@ -40,6 +40,7 @@ from workers.indexing.records import (
     unlisted_record,
 )
 from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
+from workers.metrics import stage
 
 SOURCE = "toolscale/worker"
 
@@ -165,9 +166,7 @@ def _reconcile_intent(intent: Intent, deps: Dependencies) -> Ingested | None:
     elif intent.attempts > deps.failure_policy.quarantine_after:
         park(intent, index, deps.intents, deps.failure_policy.quarantine_after)
         return None
-    features = FeatureDependencies(
-        index, active.embedder, deps.counters, deps.computing, deps.metrics, deps.feature_locks
-    )
+    features = FeatureDependencies(index, active.embedder, deps.counters, deps.computing, deps.feature_locks)
     run = Run(intent, index, features, deps)
     ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
     if not deps.is_active(active.version):
@@ -184,7 +183,7 @@ def _reconcile_running(run: Run) -> Ingested:
     if index.server(intent.server_id) is None:
         index.put_server(unlisted_record(intent, deps.intents.next_revision()))  # responses report it as pending
     try:
-        with deps.metrics.stage("fetch"):
+        with stage("fetch"):
             listing = deps.list_server(intent)
     except ServerError as error:
         record_failure(error, intent, index, deps.intents, deps.failure_policy)
@@ -227,7 +226,7 @@ def _write_batch(
                 _tool(definitions[tool_digest], tool_digest, tool_features, changed_since, run.intent)
                 for tool_digest, tool_features in features.items()
             ]
-            with run.deps.metrics.stage("upsert"):
+            with stage("upsert"):
                 run.index.upsert(tools)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from shared.errors import ServerError
 from shared.observability.failures import FailureLog
 from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
+from workers.metrics import Stages
 from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress, WorkerSample
 
@@ -46,17 +47,17 @@ class ReconcilePool:
             interrupt_fetches()
 
     @contextmanager
-    def progress_checked(self, listing_s: float, steps: Callable[[], int]) -> Generator[HealthCheck]:
+    def progress_checked(self, listing_s: float) -> Generator[HealthCheck]:
         """Yield a check until the block ends: it has a problem while requests wait and nothing ends.
 
-        A listing may take `listing_s` seconds. `steps` counts what reconciliations have done so far.
+        A listing may take `listing_s` seconds.
         """
         progress = WorkerProgress(listing_s)
 
         def sample() -> str | None:
             waiting = self.waiting()
             is_full = len(self._requested) - waiting >= self._size
-            progress.add_sample(WorkerSample(waiting, self._ended + steps(), is_full))
+            progress.add_sample(WorkerSample(waiting, self._ended + Stages.ended, is_full))
             return progress.problem()
 
         with PeriodicCheck(sample, CHECK_EVERY_S).running() as check:

@@ -23,12 +23,11 @@ from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
 from workers.emit import Emitter
 from workers.fetch.interrupt import interrupt_fetches_after
-from workers.metrics import BacklogGauges, WorkerMetrics
+from workers.metrics import BacklogGauges
 from workers.monitoring.beat import show_ticks
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.monitoring.worker import monitored, record_wait, stamp
 from workers.sources.mcp_json import ConfigFollower, config_followed
-from workers.sources.metrics import SourceMetrics
 from workers.tasks import SWEEP_INTENTS, send_reconcile
 
 if TYPE_CHECKING:
@@ -41,12 +40,8 @@ if TYPE_CHECKING:
 class WorkerSignals:
     """Handlers of the signals of one app; what starts when the worker is ready ends at its shutdown."""
 
-    def __init__(
-        self, app: Celery, settings: Settings, lazy: LazyDependencies, metrics: WorkerMetrics, stuck_after_s: float
-    ) -> None:
-        self._app, self._settings, self._lazy = app, settings, lazy
-        self._metrics, self._stuck_after_s = metrics, stuck_after_s
-        self._sources = SourceMetrics(metrics.registry)
+    def __init__(self, app: Celery, settings: Settings, lazy: LazyDependencies, stuck_after_s: float) -> None:
+        self._app, self._settings, self._lazy, self._stuck_after_s = app, settings, lazy, stuck_after_s
         self._running = ExitStack()
         self._follower: ConfigFollower | None = None
 
@@ -64,7 +59,7 @@ class WorkerSignals:
             (signals.worker_process_shutdown, _send_spans),
             (signals.worker_process_shutdown, self._on_shutdown),
             (signals.setup_logging, self._configure_logging),
-            (signals.task_prerun, record_wait(self._metrics)),
+            (signals.task_prerun, record_wait),
             (signals.before_task_publish, stamp),
         ):
             celery_signal.connect(handler, weak=False)
@@ -80,8 +75,7 @@ class WorkerSignals:
     def _monitor(self, pool: Any) -> None:
         monitor = monitored(
             self._settings,
-            self._metrics,
-            (BacklogGauges(self._lazy.intents().backlog), self._sources),
+            [BacklogGauges(self._lazy.intents().backlog)],
             pool.limit,
             # the parent of processes opens no index, since its children would share it
             self._lazy.touch_index if isinstance(pool, ThreadsPool) else None,
@@ -93,10 +87,10 @@ class WorkerSignals:
     @contextmanager
     def _config_followed(self, path: Path) -> Generator[ConfigFollower]:
         redeliver_after_s, send = self._settings.redeliver_after_s, partial(send_reconcile, self._app)
-        emitter = Emitter(self._lazy.intents(), send, redeliver_after_s, self._metrics)
+        emitter = Emitter(self._lazy.intents(), send, redeliver_after_s)
         with closing(followed_config_store(self._settings)) as store:
             file = ConfigFile(path, full_environment())
-            follower = ConfigFollower(file, emitter.intents, emitter.emit, store, self._sources)
+            follower = ConfigFollower(file, emitter.intents, emitter.emit, store)
             with config_followed(follower):
                 yield follower
 

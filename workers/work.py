@@ -21,7 +21,7 @@ from workers.ingest import reconcile
 from workers.maintenance.audit import AuditRounds
 from workers.maintenance.rebuild import maintain_index
 from workers.maintenance.restore import restore_if_lost
-from workers.metrics import WorkerMetrics
+from workers.metrics import counted_reconcile
 
 SWEEP_LIMIT = 500
 # Waiting reconciliations at which a sweep requests no further ones: the workers are behind, and Redis has a limit of
@@ -42,7 +42,6 @@ class Work:
         dependencies: Callable[[], Dependencies],
         wake: Callable[[str], None],
         waiting: Callable[[], int],
-        metrics: WorkerMetrics,
         *,
         message_time_s: float,
         sweep_interval_s: float,
@@ -51,9 +50,8 @@ class Work:
         self._dependencies = dependencies
         self._wake = wake
         self._waiting = waiting
-        self._metrics = metrics
         self._message_time_s = message_time_s
-        self._audits = AuditRounds(sweep_interval_s, metrics)
+        self._audits = AuditRounds(sweep_interval_s)
         self._maintaining = threading.Lock()
 
     def accept(self, event: dict[str, Any] | str) -> None:
@@ -73,7 +71,7 @@ class Work:
     def reconcile(self, server_id: str) -> str:
         """Make the index equal to the tools that one server offers now; return the outcome in a few words."""
         try:
-            with self._metrics.reconcile() as done:
+            with counted_reconcile() as done:
                 done(ingested := reconcile(server_id, self._dependencies()))
         except LeaseHeld:
             return "another run has the lease"  # it wakes a worker when it ends
@@ -90,7 +88,6 @@ class Work:
         due = self._intents().claim_due(SWEEP_LIMIT) if self._waiting() < QUEUE_LIMIT else []
         for server_id in due:
             self._wake(server_id)
-        self._metrics.swept(len(due))
         if due:
             structlog.get_logger().info("intents_swept", servers=len(due))
 
@@ -108,7 +105,7 @@ class Work:
                     self._maintaining.release()
 
     def _accept(self, event: dict[str, Any] | str) -> None:
-        Emitter(self._intents(), self._wake, self._message_time_s, self._metrics).accept(event)
+        Emitter(self._intents(), self._wake, self._message_time_s).accept(event)
 
     def _restore_if_lost(self) -> None:
         if not self._intents().is_complete():

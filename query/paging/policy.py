@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,6 @@ from query.paging.budget import Budget, counting
 if TYPE_CHECKING:
     from shared.catalog import Encoding
     from shared.settings import ResponseMode, Settings
-
-
-OnTruncated = Callable[[str, str], None]
-"""Called for each response above its budget, with the tool and the form of the shortened response."""
-
-
-def ignore_truncation(tool: str, form: str) -> None:
-    """Count nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +24,6 @@ class ResponsePolicy:
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
     encoding: Encoding = "cl100k_base"
-    on_truncated: OnTruncated = ignore_truncation
     has_leaner_definitions: bool = False
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
@@ -42,7 +32,7 @@ class ResponsePolicy:
         return Budget(allowed, counting(encoding or self.encoding))
 
 
-def response_policy(settings: Settings, on_truncated: OnTruncated = ignore_truncation) -> ResponsePolicy:
+def response_policy(settings: Settings) -> ResponsePolicy:
     """Return the response policy of these settings.
 
     Raises:
@@ -55,6 +45,5 @@ def response_policy(settings: Settings, on_truncated: OnTruncated = ignore_trunc
         settings.response_mode,
         settings.max_response_tokens,
         settings.token_encoding,
-        on_truncated,
         settings.leaner_definitions,
     )

@@ -52,7 +52,6 @@ def paginate(result: CallToolResult, reader: Reader, budget: Budget, policy: Res
         return result
     whole = _whole(result)
     _log.warning("response_truncated", tool=reader.tool, form="page", max_tokens=budget.max_tokens)
-    policy.on_truncated(reader.tool, "page")
     try:
         key = policy.cursors.store.put(whole.model_dump_json(by_alias=True, exclude_none=True).encode())
     except CursorsUnavailable as error:

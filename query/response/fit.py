@@ -12,7 +12,6 @@ import structlog
 
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
-from query.paging.policy import OnTruncated, ignore_truncation
 from query.replicas.serving import Serving
 from query.response.answer_tokens import counted
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
@@ -63,9 +62,7 @@ class SearchResult:
         return None if None in moments else max(moment for moment in moments if moment is not None)
 
 
-def within_budget(
-    result: SearchResult, mode: ResponseMode, budget: Budget, on_truncated: OnTruncated = ignore_truncation
-) -> FindResponse:
+def within_budget(result: SearchResult, mode: ResponseMode, budget: Budget) -> FindResponse:
     """Return the response at the mode's detail level, or shorter where the budget requires it.
 
     Raises:
@@ -86,7 +83,6 @@ def within_budget(
             if level.truncation(shown):
                 form = detail if shown == len(result.hits) else "page"
                 _log.warning("response_truncated", tool=TOOL, form=form, max_tokens=budget.max_tokens)
-                on_truncated(TOOL, form)
             return response
     raise BudgetTooSmall(f"max_tokens: {budget.max_tokens} are too few for the next tool; ask for more")
 

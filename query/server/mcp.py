@@ -28,10 +28,10 @@ from mcp.types import (
     ReadResourceResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from prometheus_client import Counter, Histogram
 from starlette.requests import Request
 
 from query.caller import ANYONE, Caller
-from query.metrics import QueryMetrics
 from query.paging.policy import ResponsePolicy
 from query.paging.results import own_texts
 from query.server.paging import contents_of, page_of_result
@@ -75,6 +75,16 @@ T = TypeVar("T")
 # The metric label of all toolset tools: their own names would make too many time series.
 DIRECT = "direct"
 
+REQUESTS = Counter(
+    "toolscale_requests_total", "Calls of built-in and direct tools, and reads of resources.", ["tool", "outcome"]
+)
+REQUEST_SECONDS = Histogram(
+    "toolscale_request_seconds",
+    "Duration of these calls, from arguments to response.",
+    ["tool"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
 _log = structlog.get_logger()
 
 
@@ -104,8 +114,8 @@ def build_server(
 
     With a reader, the server has resources: those that results link to, and no list of them.
 
-    The catalogue's metrics count the calls, and its recorder records what leaves. The low-level server leaves schemas,
-    errors and texts to us: a caller pays for their tokens.
+    The catalogue's recorder records what leaves. The low-level server leaves schemas, errors and texts to us: a caller
+    pays for their tokens.
     """
     tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
     return Server(
@@ -147,7 +157,10 @@ class _Tools:
         self._policy = policy
         self._toolsets = toolsets
         self._catalogue = catalogue
-        self._metrics = catalogue.metrics if catalogue else QueryMetrics()
+        for tool in (*self._by_name, DIRECT, READ_RESOURCE):  # at 0, so that an alert sees the first increase
+            REQUEST_SECONDS.labels(tool)
+            for outcome in ("ok", "refused", "error"):
+                REQUESTS.labels(tool, outcome)
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Return a page of the tools that the caller may use."""
@@ -219,7 +232,8 @@ class _Tools:
             outcome = "refused" if error.code == INVALID_PARAMS else "error"
             raise
         finally:
-            self._metrics.count_request(label, outcome, time.perf_counter() - started_s)
+            REQUESTS.labels(label, outcome).inc()
+            REQUEST_SECONDS.labels(label).observe(time.perf_counter() - started_s)
 
     async def _result(self, handler: ToolHandler, context: ToolCallContext) -> CallToolResult:
         """Return one page of the tool's result; errors that the model can act on become error results."""

@@ -1,4 +1,4 @@
-"""The log line, metrics and history of a request to a server."""
+"""The log line, the count and the history of a request to a server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from mcp.types import CallToolResult, ReadResourceResult
+from prometheus_client import Counter
 
 from query.history.events import call_rows
 from query.history.periods import today
@@ -18,14 +19,15 @@ from shared.errors import (
     CallNotConfirmed,
     CallsExhausted,
     ConfirmationRequired,
+    ResourceNotFound,
     ServerError,
+    ToolNotFound,
     ToolscaleError,
 )
 
 if TYPE_CHECKING:
     from query.calling.call import ResolvedTool
     from query.history.store import Row
-    from query.metrics import QueryMetrics
     from query.policy.rules import Action
 
 # The outcomes of calls that Toolscale ended itself.
@@ -33,12 +35,19 @@ _ENDED_HERE = frozenset(
     error.__name__ for error in (ArgumentsInvalid, CallsExhausted, CallDenied, CallNotConfirmed, ConfirmationRequired)
 )
 
+# The errors of a request, or of the policy: nobody needs to repair a server.
+_REFUSALS = (ArgumentsInvalid, ToolNotFound, ResourceNotFound, CallDenied, CallNotConfirmed, ConfirmationRequired)
+
+CALLS = Counter("toolscale_calls_total", "Calls of servers' tools, and reads of their resources.", ["outcome"])
+for _outcome in ("ok", "tool_error", "refused", "failed", "cancelled"):
+    CALLS.labels(_outcome)  # at 0 from the start, so that an alert sees the first increase
+
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class CallAudit:
-    """The log line and metrics of one call or read: caller, tool, the policy's action and outcome.
+    """The log line and the count of one call or read: caller, tool, the policy's action and outcome.
 
     Neither has arguments, URIs or content.
 
@@ -47,7 +56,6 @@ class CallAudit:
 
     caller: str
     tool: str
-    metrics: QueryMetrics
     server: str | None = None
     policy: Action = "allow"
     outcome: str = "cancelled"
@@ -59,15 +67,17 @@ class CallAudit:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        counted = self.outcome
         if isinstance(error, ToolscaleError):
             self.outcome = type(error).__name__
+            counted = "refused" if isinstance(error, _REFUSALS) else "failed"
+        CALLS.labels(counted).inc()
         if isinstance(error, CallDenied):
             self.server, self.tool, self.policy = error.server_id, error.tool, "deny"
         if self.server and isinstance(error, ServerError):
             self.server = error.server_id
         took_s = time.perf_counter() - self._started_s
         self.took_ms = round(took_s * 1e3)
-        self.metrics.count_call(self.outcome, took_s)
         _log.info(
             "tool_called",
             caller=self.caller,
@@ -85,8 +95,7 @@ class CallAudit:
         self.policy = resolved.action
 
     def on_failover(self, error: ServerError) -> None:
-        """Log and count that another replica is tried after this error. Safe to call from any thread."""
-        self.metrics.count_failover(error.kind)
+        """Log that another replica is tried after this error. Safe to call from any thread."""
         _log.warning(
             "call_failed_over", caller=self.caller, server=error.server_id, tool=self.tool, reason=error.reason
         )

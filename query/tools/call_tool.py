@@ -68,7 +68,7 @@ class CallTool(ToolHandler):
             request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
-        audit = CallAudit(context.caller.name, request.name, self._catalogue.metrics)
+        audit = CallAudit(context.caller.name, request.name)
         try:
             with audit:
                 return await self._result(request, context, audit)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
+from prometheus_client import Counter
 
 from query.caller import Caller
 from query.find import find_tool
@@ -15,6 +16,7 @@ from query.response.timings import Timings
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
+from shared.catalog import ENCODINGS
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -32,6 +34,12 @@ FIND_TOOL = Tool(
     annotations=ToolAnnotations(title="Find tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     _meta=ALWAYS_LOADED,
 )
+
+TOKENS_SAVED = Counter(
+    "toolscale_tokens_saved_total", "Tokens saved by searches, without their further pages.", ["encoding"]
+)
+for _encoding in ENCODINGS:
+    TOKENS_SAVED.labels(_encoding)  # at 0 from the start, so that an increase includes the first search
 
 _log = structlog.get_logger()
 
@@ -52,7 +60,9 @@ class FindTool(CatalogueTool[FindRequest]):
         """Return the search response; log and count the search."""
         response, timings = self._found(request, caller)
         _log_found(response, timings)
-        self._catalogue.metrics.count_search(response, timings, is_new=request.cursor is None)
+        if request.cursor is None:
+            tokens = response.token_metrics
+            TOKENS_SAVED.labels(tokens.encoding).inc(tokens.tokens_saved)
         return response.as_object()
 
     def _found(self, request: FindRequest, caller: Caller) -> tuple[FindResponse, Timings]:

@@ -60,7 +60,7 @@ class ReadResource(ToolHandler):
         """
         uri: str = context.arguments["uri"]
         try:
-            with CallAudit(context.caller.name, READ_RESOURCE, self._catalogue.metrics) as audit:
+            with CallAudit(context.caller.name, READ_RESOURCE) as audit:
                 return await self._result(uri, context, audit)
         except ResourceNotFound as error:
             is_older = context.mcp_context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS

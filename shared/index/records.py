@@ -12,7 +12,6 @@ import structlog
 
 from shared.catalog import NAMESPACE, ServerRecord
 from shared.index.points import CollectionSpec, Filter, Payload, Point, PointCollection, greater_than, must, walk
-from shared.observability.unreadable import count_unreadable
 from shared.toolset import StoredToolset
 
 if TYPE_CHECKING:
@@ -117,6 +116,5 @@ def _readable(kind: Literal["server", "toolset"], stored: str, parse: Callable[[
     try:
         return parse(json.loads(stored))
     except ValueError as error:
-        count_unreadable(kind)
         _log.error("record_unreadable", kind=kind, reason=str(error))
         return None

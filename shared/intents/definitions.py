@@ -9,7 +9,6 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.documents import StoredDocument
-from shared.observability.unreadable import count_unreadable
 from shared.text.display import encodable
 from shared.text.forms import json_text
 
@@ -86,6 +85,5 @@ def readable_definitions(server_id: str, stored: str | None) -> Definitions | No
     try:
         return None if stored is None else Definitions.model_validate(json.loads(stored))
     except (ValueError, ValidationError) as error:
-        count_unreadable("definitions")
         structlog.get_logger().error("record_unreadable", kind="definitions", server=server_id, reason=str(error))
         return None

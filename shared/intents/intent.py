@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.documents import StoredDocument
 from shared.events import ServerAnnouncement
-from shared.observability.unreadable import count_unreadable
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
@@ -100,7 +99,6 @@ def readable_intent(server_id: str, stored: str | None) -> Intent | None:
     try:
         return None if stored is None else Intent.model_validate_json(stored, extra="ignore")
     except ValidationError as error:
-        count_unreadable("intent")
         structlog.get_logger().error("intent_unreadable", server=server_id, reason=str(error))
         return None
 

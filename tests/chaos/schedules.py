@@ -27,8 +27,7 @@ from tests.support.fakes import FakeEmbedder
 from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
 from workers.indexing.failures import FailurePolicy
-from workers.maintenance.audit import audit, differences
-from workers.metrics import AuditResult
+from workers.maintenance.audit import AuditResult, audit, differences
 from workers.work import Work
 
 OpenStore = Callable[[], Intents]
@@ -85,7 +84,7 @@ class Chaos(Tallied):
             feature_locks=LocksOfManyWorkers(),
         )
         self.work = Work(
-            *(lambda: self.deps.intents, lambda: self.deps, self.messages.append, lambda: 0, self.deps.metrics),
+            *(lambda: self.deps.intents, lambda: self.deps, self.messages.append, lambda: 0),
             message_time_s=0.0,
             sweep_interval_s=1.0,
         )

@@ -13,13 +13,13 @@ from typing import Any
 
 import uvicorn
 
+from shared.observability.metrics import registry_with
 from shared.service.http import HttpConfig, bind
 from tests.support.waiting import eventually
 from workers.events_api.app import events_api_app
 from workers.events_api.cloudevents import STRUCTURED
 from workers.events_api.producers import Producers
 from workers.events_api.recorder import EventRecorder
-from workers.metrics import WorkerMetrics
 
 TOKEN = "a-token-for-tests"
 LIMIT = 16_384
@@ -64,11 +64,9 @@ class Producer:
 
 
 @contextmanager
-def open_events_api(
-    recorder: EventRecorder, metrics: WorkerMetrics | None = None, producers: Producers | None = None
-) -> Generator[Producer]:
-    """Serve the events API until the block ends, with these metrics and producers."""
-    app = events_api_app(recorder, producers or Producers(TOKEN), metrics or WorkerMetrics(), max_body_bytes=LIMIT)
+def open_events_api(recorder: EventRecorder, producers: Producers | None = None) -> Generator[Producer]:
+    """Serve the events API until the block ends, for these producers."""
+    app = events_api_app(recorder, producers or Producers(TOKEN), registry_with(), max_body_bytes=LIMIT)
     listener = bind("127.0.0.1", 0, "of the test")
     server = uvicorn.Server(HttpConfig(app))
     thread = threading.Thread(target=server.run, args=([listener],))

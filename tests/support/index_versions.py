@@ -97,7 +97,7 @@ def maintain_index(deps: Dependencies) -> None:
     assert deps.rollout
     assert deps.versions
     deps.rollout.request_once()
-    rebuild.maintain_index(deps.versions, deps.intents, AuditRounds(1.0, deps.metrics), lambda _: None)
+    rebuild.maintain_index(deps.versions, deps.intents, AuditRounds(1.0), lambda _: None)
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:

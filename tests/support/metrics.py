@@ -3,55 +3,53 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
-from query import metrics as query_metrics
-from shared.observability import unreadable
-from shared.observability.metrics import exposition
-from workers import metrics as worker_metrics
-from workers.monitoring import beat, queue, redis_memory
-from workers.notifications import listener
-from workers.sources import metrics as source_metrics
-
-DECLARED = (
-    *query_metrics.METRICS,
-    *unreadable.METRICS,
-    *worker_metrics.METRICS,
-    *queue.METRICS,
-    *redis_memory.METRICS,
-    *beat.METRICS,
-    *source_metrics.METRICS,
-    *listener.METRICS,
-)
-"""Every metric that some process shows."""
+from shared.observability.metrics import exposition, registry_with
 
 
-def shown(registry: CollectorRegistry) -> dict[str, float]:
-    """Return what a registry shows now; see `samples`."""
-    body, _ = exposition(registry, "")
+@contextmanager
+def counted() -> Generator[dict[str, float]]:
+    """Yield a dict that has at the end of the block how much each sample of this process grew in it; see `samples`."""
+    grown: dict[str, float] = {}
+    before = shown()
+    yield grown
+    grown.update({name: value - before.get(name, 0.0) for name, value in shown().items()})
+
+
+def shown(*gauges: Collector) -> dict[str, float]:
+    """Return what this process and these collectors show now; see `samples`."""
+    body, _ = exposition(registry_with(*gauges), "")
     return samples(body.decode())
 
 
 def scraped(url: str, **headers: str) -> dict[str, float]:
     """Return what a URL shows now; see `samples`."""
+    return samples(scrape(url, **headers))
+
+
+def scrape(url: str, **headers: str) -> str:
+    """Return the exposition of a URL."""
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as response:
-        return samples(response.read().decode())
+        text: str = response.read().decode()
+    return text
 
 
 def samples(text: str) -> dict[str, float]:
-    """Return the samples by name and labels, as `name{label="value"}`."""
+    """Return the samples of Toolscale's metrics by name and labels, as `name{label="value"}`."""
     return {
         sample.name + _braced(sample.labels): sample.value for family in families(text) for sample in family.samples
     }
 
 
-def families(text: str) -> Iterator[Family]:
-    """Yield the families of an exposition."""
-    yield from text_string_to_metric_families(text)
+def families(text: str) -> Iterator[Metric]:
+    """Yield the families of Toolscale's metrics in an exposition."""
+    return (found for found in text_string_to_metric_families(text) if found.name.startswith("toolscale_"))
 
 
 def _braced(labels: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from shared.settings import Subscribe
 from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
 from tests.support.warm import Process, start
 from workers.emit import Emitter
-from workers.notifications.listener import DEFAULT_RECONNECT, NotificationMetrics, ReconnectPolicy
+from workers.notifications.listener import DEFAULT_RECONNECT, ReconnectPolicy
 from workers.notifications.supervisor import ListenerSupervisor
 
 PROGRAM = Path(__file__).parent / "hostile" / "notifying_server.py"
@@ -132,7 +132,6 @@ def listening_to(
     listen: Subscribe = "all",
     most: int = 100,
     reconnect: ReconnectPolicy = HASTY,
-    metrics: NotificationMetrics | None = None,
     may_listen: Callable[[], bool] = lambda: True,
 ) -> Generator[None]:
     """Listen until the block ends, with waits short enough for a test."""
@@ -143,7 +142,6 @@ def listening_to(
         most=most,
         may_listen=may_listen,
         beat=servers.polled,
-        metrics=metrics,
         reconnect=reconnect,
         poll_s=0.05,
     )

@@ -7,19 +7,13 @@ from collections.abc import Callable
 from shared.intents.intents import Intents
 from workers.emit import Emitter
 from workers.sources.announcer import SourceAnnouncer
-from workers.sources.metrics import SourceMetrics
 from workers.sources.watcher import Source, Watcher
 
 
-def watcher(
-    source: Source,
-    intents: Intents,
-    metrics: SourceMetrics | None = None,
-    beat: Callable[[], None] = lambda: None,
-) -> Watcher:
+def watcher(source: Source, intents: Intents, beat: Callable[[], None] = lambda: None) -> Watcher:
     """Return a watcher of this source, which lists when the test calls `announce`."""
     announcer = SourceAnnouncer(source.name, intents, Emitter(intents, lambda _: None, 5.0).emit)
-    return Watcher(source, announcer, metrics=metrics, beat=beat)
+    return Watcher(source, announcer, beat=beat)
 
 
 def running(intents: Intents) -> dict[str, str | None]:

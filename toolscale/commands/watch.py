@@ -65,18 +65,15 @@ def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources until interrupted, each in a thread of its own."""
     from workers.producers.process import source_process  # noqa: PLC0415
     from workers.sources.announcer import SourceAnnouncer  # noqa: PLC0415
-    from workers.sources.metrics import SourceMetrics  # noqa: PLC0415
     from workers.sources.watcher import LIST_EVERY_S, READY_WITHIN_S, Watcher  # noqa: PLC0415
 
     interrupt_once()
     parts = [source.name for source in sources]
     with source_process(settings, parts, READY_WITHIN_S) as process, ExitStack() as running:
-        metrics = SourceMetrics(process.registry)
-        process.registry.register(metrics)
         for source in sources:
             structlog.get_logger().info("watch_started", source=source.name)
             announcer = SourceAnnouncer(source.name, process.intents, process.emit)
-            watcher = Watcher(source, announcer, beat=partial(process.beat, source.name), metrics=metrics)
+            watcher = Watcher(source, announcer, beat=partial(process.beat, source.name))
             running.enter_context(every(LIST_EVERY_S, watcher.announce, "source_reconcile_failed", source=source.name))
         threading.Event().wait()  # until a signal
 

@@ -28,12 +28,10 @@ from toolscale.client.emit import EmitResult, emit_result
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
 from workers.maintenance.rebuild import rebuild_if_lost
-from workers.metrics import BacklogGauges
 from workers.monitoring.checks import Deadline, HealthCheck
 from workers.pool import ReconcilePool
 from workers.sources.announcer import announce_again, announce_config
 from workers.sources.mcp_json import ConfigFollower, config_followed
-from workers.sources.metrics import SourceMetrics
 from workers.work import Work
 
 # A sweep runs each second; on a busy disk it may take longer without being unhealthy.
@@ -48,7 +46,6 @@ class Embedded:
     deps: Dependencies
     wake: Callable[[str], None]
     """Requests a reconciliation of a server from the pool."""
-    sources: SourceMetrics
     checks: Mapping[str, HealthCheck]
     """Health checks of the ingestion by name."""
     emitted: dict[str, EmitResult] = field(default_factory=dict[str, "EmitResult"])
@@ -63,7 +60,7 @@ class Embedded:
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and request the reconciliation."""
         due_in_s = self.settings.redeliver_after_s
-        intent = Emitter(self.deps.intents, self.wake, due_in_s, self.deps.metrics).emit(event)
+        intent = Emitter(self.deps.intents, self.wake, due_in_s).emit(event)
         self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
         return intent
 
@@ -80,7 +77,7 @@ class Embedded:
         announce_again(self.deps.intents, self.emit)
         with closing(followed_config_store(self.settings)) as store:
             file = ConfigFile(path, full_environment())
-            follower = ConfigFollower(file, self.deps.intents, self.emit, store, self.sources)
+            follower = ConfigFollower(file, self.deps.intents, self.emit, store)
             try:
                 with config_followed(follower):
                     yield
@@ -108,22 +105,19 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         intents.clear_pending_messages()
         assert deps.versions  # open_dependencies opens them
         rebuild_if_lost(deps.versions, intents)
-        registry, sources = deps.metrics.registry, SourceMetrics(deps.metrics.registry)
-        for collector in (BacklogGauges(intents.backlog), sources):
-            registry.register(collector)
         interval_s = min(1.0, settings.sweep_interval_s)
         pool = ReconcilePool(settings.worker_concurrency, lambda server_id: work.reconcile(server_id))
         work = Work(
-            *(lambda: intents, lambda: deps, pool.wake, pool.waiting, deps.metrics),
+            *(lambda: intents, lambda: deps, pool.wake, pool.waiting),
             message_time_s=settings.redeliver_after_s,
             sweep_interval_s=interval_s,
         )
         with (
             closing(pool),
-            pool.progress_checked(settings.longest_listing_s, lambda: deps.metrics.steps) as tasks,
+            pool.progress_checked(settings.longest_listing_s) as tasks,
             _sweeping(work, deps, interval_s) as swept,
         ):
-            yield Embedded(settings, deps, pool.wake, sources, {"tasks": tasks, "sweep": swept.problem})
+            yield Embedded(settings, deps, pool.wake, {"tasks": tasks, "sweep": swept.problem})
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from query.caller import operator
 from query.calling.upstreams import Upstreams, upstreams_of
 from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
-from query.metrics import QueryMetrics
 from query.reports.catalogue_size import sampling
 from query.search.live_index import live_index
 from query.server.http import MCP_PATH, HttpServer
@@ -42,6 +41,7 @@ from workers.emit import Emitter
 from workers.events_api.producers import producers_of
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
+from workers.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         live_index(embedded.versions) as followed,
         recording(settings) as savings,
     ):
-        metrics = QueryMetrics(embedded.deps.metrics.registry)
         catalogue = replace(
-            live_catalogue(followed, settings, metrics),
+            live_catalogue(followed, settings),
             recorder=savings,
             dead_letters=partial(_dead_letters, embedded.deps.intents),
         )
@@ -162,7 +161,7 @@ def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
 def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
     if settings.subscribe == "none":
         return nullcontext()
-    return listeners_running(settings, embedded.deps.intents, embedded.emit, embedded.deps.metrics.registry)
+    return listeners_running(settings, embedded.deps.intents, embedded.emit)
 
 
 def answer(service: RunningService, listener: HttpListener, instance_id: str) -> None:
@@ -170,7 +169,8 @@ def answer(service: RunningService, listener: HttpListener, instance_id: str) ->
     embedded, catalogue = service.embedded, service.catalogue
     with _events_routes(embedded) as events, _sessions(service):
         server = service_of(catalogue, service.upstreams, listener.authenticate)
-        metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public)
+        backlog = BacklogGauges(embedded.deps.intents.backlog)
+        metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
         servers = servers_route(catalogue, listener, partial(_records, service))
         routes = [*page_routes(catalogue, listener), *events, metrics, servers]
         http = HttpServer(
@@ -204,14 +204,13 @@ def _print(line: str) -> None:
 @contextmanager
 def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     """Yield the route of the events API if a producer has a token."""
-    settings, metrics = embedded.settings, embedded.deps.metrics
-    producers = producers_of(settings)
+    producers = producers_of(embedded.settings)
     if producers is None:
         yield []
         return
-    emitter = Emitter(embedded.deps.intents, embedded.wake, settings.redeliver_after_s, metrics)
+    emitter = Emitter(embedded.deps.intents, embedded.wake, embedded.settings.redeliver_after_s)
     with closing(EventRecorder(emitter)) as recorder:
-        yield [events_route(recorder, producers=producers, on_response=metrics.events_response)]
+        yield [events_route(recorder, producers=producers)]
 
 
 def connection_help(url: str, settings: Settings) -> str:

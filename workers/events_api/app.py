@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +14,7 @@ from starlette.routing import Route
 
 from shared.intents.intents import open_intents
 from shared.observability.logging import configure_logging
+from shared.observability.metrics import registry_with
 from shared.observability.tracing import configure_tracing
 from shared.service.http import HttpConfig, bind
 from shared.service.protection import full_environment
@@ -23,11 +23,12 @@ from workers.emit import Emitter, message_time_s
 from workers.events_api.producers import Producers, required_producers
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
-from workers.metrics import BacklogGauges, WorkerMetrics
+from workers.metrics import BacklogGauges
 from workers.monitoring.index import warn_if_index_unreachable
 from workers.producers.enqueue import broker_enqueue, enqueue_in_background
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
     from shared.settings import Settings
@@ -47,13 +48,17 @@ def serve(settings: Settings) -> None:
     """
     configure_logging(settings.log_level)
     configure_tracing("toolscale-events-api", full_environment())
-    producers, metrics = required_producers(settings), WorkerMetrics()
+    producers = required_producers(settings)
     warn_if_index_unreachable(settings)
     with (
         bind(settings.events_host, settings.events_port, "events_host and events_port") as listener,
-        recording(settings, metrics) as recorder,
+        closing(open_intents(settings)) as intents,
+        # messages are sent in the background, so that the broker cannot delay a producer
+        enqueue_in_background(broker_enqueue(settings)) as enqueue,
+        closing(EventRecorder(Emitter(intents, enqueue, message_time_s(settings)))) as recorder,
     ):
-        app = events_api_app(recorder, producers, metrics, metrics_public=settings.metrics_public)
+        registry = registry_with(BacklogGauges(intents.backlog))
+        app = events_api_app(recorder, producers, registry, metrics_public=settings.metrics_public)
         _log.info("events_api_started", url=_url(listener))
         try:
             uvicorn.Server(HttpConfig(app, grace_s=GRACE_S)).run(sockets=[listener])
@@ -64,7 +69,7 @@ def serve(settings: Settings) -> None:
 def events_api_app(
     recorder: EventRecorder,
     producers: Producers,
-    metrics: WorkerMetrics,
+    registry: CollectorRegistry,
     *,
     metrics_public: bool = False,
     max_body_bytes: int = MAX_BODY_BYTES,
@@ -79,23 +84,9 @@ def events_api_app(
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "intents unavailable"}, status_code=503)
 
-    events = events_route(
-        recorder, producers=producers, max_body_bytes=max_body_bytes, on_response=metrics.events_response
-    )
-    scraped = metrics_route(metrics.registry, None if metrics_public else producers)
+    events = events_route(recorder, producers=producers, max_body_bytes=max_body_bytes)
+    scraped = metrics_route(registry, None if metrics_public else producers)
     return Starlette(routes=[events, scraped, liveness_route(), Route("/readyz", readyz)])
-
-
-@contextmanager
-def recording(settings: Settings, metrics: WorkerMetrics) -> Generator[EventRecorder]:
-    """Open the intents, and send messages in the background so that the broker cannot delay a producer."""
-    with (
-        closing(open_intents(settings)) as intents,
-        enqueue_in_background(broker_enqueue(settings)) as enqueue,
-        closing(EventRecorder(Emitter(intents, enqueue, message_time_s(settings), metrics))) as recorder,
-    ):
-        metrics.registry.register(BacklogGauges(intents.backlog))
-        yield recorder
 
 
 def _url(listener: socket.socket) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -31,21 +31,10 @@ MAX_BODY_BYTES = 1 << 20
 MIXED = 207
 
 
-def events_route(
-    recorder: EventRecorder,
-    *,
-    producers: Producers,
-    max_body_bytes: int = MAX_BODY_BYTES,
-    on_response: Callable[[int], None] = lambda _: None,
-) -> Route:
-    """Return the route that records events of these producers; it calls `on_response` with each status."""
+def events_route(recorder: EventRecorder, *, producers: Producers, max_body_bytes: int = MAX_BODY_BYTES) -> Route:
+    """Return the route that records events of these producers."""
 
     async def events(request: Request) -> JSONResponse:
-        response = await respond(request)
-        on_response(response.status_code)
-        return response
-
-    async def respond(request: Request) -> JSONResponse:
         try:
             with use_parent_trace(request.headers.get("traceparent")):
                 return await record(request)

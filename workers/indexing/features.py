@@ -19,7 +19,7 @@ from shared.text.embedding import Embedder
 from shared.text.forms import count_forms
 from shared.text.tokens import Counter
 from shared.text.vectors import tool_vectors
-from workers.metrics import WorkerMetrics
+from workers.metrics import stage
 
 Definitions = Mapping[str, ToolDefinition]
 """Definitions by digest."""
@@ -62,7 +62,6 @@ class FeatureDependencies:
     embedder: Embedder
     counters: Mapping[Encoding, Counter]
     computing: AbstractContextManager[object]
-    metrics: WorkerMetrics
     locks: FeatureLocks = field(default_factory=FeatureLocks)
 
 
@@ -108,9 +107,9 @@ def _compute(definitions: Definitions, declared_name: str, deps: FeatureDependen
     if not definitions:
         return {}
     with deps.computing:
-        with deps.metrics.stage("count"):
+        with stage("count"):
             counts = [count_forms(tool, deps.counters) for tool in definitions.values()]
-        with deps.metrics.stage("embed"):
+        with stage("embed"):
             vectors = tool_vectors(list(definitions.values()), declared_name, deps.embedder)
     zipped = zip(definitions.items(), counts, vectors, strict=True)
     return {digest: ToolFeatures(*counted, found, tool.wire) for (digest, tool), counted, found in zipped}

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 import structlog
 
@@ -22,11 +23,12 @@ from shared.errors import EventInvalid, LeaseHeld
 from shared.index.tools import ToolIndex
 from shared.intents.intents import Intents
 from workers.indexing.records import invalidate_record
-from workers.metrics import AuditResult, WorkerMetrics
 
 SOURCE = "toolscale/audit"
 # A sweep starts no comparison after this time, so that an index that answers slowly does not delay its other work.
 SLICE_S = 1.0
+
+AuditResult = Literal["equal", "differs", "skipped"]
 
 _log = structlog.get_logger()
 
@@ -127,11 +129,8 @@ class AuditRounds:
     `interval_s` are the seconds between two sweeps. Safe to call from several threads.
     """
 
-    def __init__(
-        self, interval_s: float, metrics: WorkerMetrics, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, interval_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
-        self._metrics = metrics
         self._clock_s = clock_s
         self._running = threading.Lock()
         self._waiting: list[str] = []
@@ -161,6 +160,6 @@ class AuditRounds:
             random.shuffle(self._waiting)  # processes that start together audit different servers
         for _ in range(min(most, len(self._waiting))):
             server_id = self._waiting.pop()
-            self._metrics.audited(audit(server_id, index, intents))
+            audit(server_id, index, intents)
             if self._clock_s() > deadline_s:
                 return

@@ -111,11 +111,7 @@ class Deadline:
         """Restart the time. Safe to call from any thread."""
         self._touched_at = self._clock()
 
-    def age_s(self) -> float:
-        """Return the seconds since the last `touch`, or since the start before the first."""
-        return self._clock() - self._touched_at
-
     def problem(self) -> str | None:
         """Return a problem once the limit has passed, else None."""
-        age_s = self.age_s()
+        age_s = self._clock() - self._touched_at
         return f"not done for {age_s:.0f} s" if age_s > self._within_s else None

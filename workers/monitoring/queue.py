@@ -1,22 +1,22 @@
-"""The task queue in Redis: its number of messages, and the age of the oldest."""
+"""The task queue in Redis: its number of messages, the age of the oldest, and the memory of Redis."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from prometheus_client.metrics_core import GaugeMetricFamily
+
 from shared.errors import IntentsUnavailable
-from shared.observability.metrics import Metric, gauge
 from shared.service.redis import connect, redis_errors
 from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck
 
 if TYPE_CHECKING:
     import redis
-    from prometheus_client.metrics_core import GaugeMetricFamily
 
     from shared.settings import Settings
     from workers.monitoring.checks import HealthCheck
@@ -26,21 +26,6 @@ QUEUE = "toolscale"
 UNACKED = "unacked"
 # A header of our messages: the send time, in seconds since the epoch by the sender's clock.
 SENT_AT = "sent_at"
-
-MESSAGES = Metric(
-    "toolscale_queue_messages",
-    "gauge",
-    "messages",
-    "Messages of the broker for all workers: `waiting`, or `taken` by a worker and not done.",
-    ("state",),
-)
-OLDEST = Metric(
-    "toolscale_queue_oldest_seconds",
-    "gauge",
-    "seconds",
-    "Age of the first message, by the clocks of sender and reader; 0 for an empty queue.",
-)
-METRICS = (MESSAGES, OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +83,24 @@ def sent_at(message: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueGauges:
-    """A collector that reads the queue's state on each scrape."""
+class RedisGauges:
+    """A collector that reads the queue and the memory of Redis at each scrape."""
 
-    read: Callable[[], _QueueState]
+    client: redis.Redis
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the current gauges; none if Redis does not answer."""
+        """Yield the current gauges, as far as Redis answers."""
         try:
-            state = self.read()
+            queue = read_queue(self.client)
+            messages = GaugeMetricFamily("toolscale_queue_messages", "Messages for workers.", labels=["state"])
+            messages.add_metric(["waiting"], queue.waiting)
+            messages.add_metric(["taken"], queue.taken)
+            yield messages
+            yield GaugeMetricFamily("toolscale_queue_oldest_seconds", "Age of the first message.", queue.oldest_s)
+            with redis_errors(IntentsUnavailable):
+                memory = self.client.info("memory")
         except IntentsUnavailable:
             return
-        yield gauge(MESSAGES, {"waiting": state.waiting, "taken": state.taken})
-        yield gauge(OLDEST, state.oldest_s)
+        yield GaugeMetricFamily("toolscale_redis_memory_bytes", "Memory that Redis uses.", memory["used_memory"])
+        if limit := memory["maxmemory"]:
+            yield GaugeMetricFamily("toolscale_redis_memory_limit_bytes", "Memory at which it rejects writes.", limit)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
 from shared.errors import ConfigInvalid
+from shared.observability.metrics import registry_with
 from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
     from shared.settings import Settings
     from shared.upstream.followed_config import FollowedConfig
@@ -27,14 +28,16 @@ _log = structlog.get_logger()
 @contextmanager
 def metrics_port(
     settings: Settings,
-    registry: CollectorRegistry,
     checks: Mapping[str, HealthCheck],
     *,
     work: HealthCheck,
+    gauges: Iterable[Collector] = (),
     stuck_after_s: float = STUCK_AFTER_S,
     followed_config: Callable[[], FollowedConfig | None] = lambda: None,
 ) -> Generator[None]:
-    """Serve these metrics and checks until the block ends; do nothing without a port, or if it is in use.
+    """Serve the metrics of this process and of `gauges`, and these checks, until the block ends.
+
+    Do nothing without a port, or if it is in use.
 
     `/healthz` fails after `stuck_after_s` seconds in which `work` had a problem and the check `broker` had none.
     """
@@ -55,7 +58,7 @@ def metrics_port(
     with (
         PeriodicCheck(prolonged.problem, CHECK_EVERY_S).running() as stuck,
         closing(listener),
-        served(monitor_app(registry, checks, stuck, followed_config), listener),
+        served(monitor_app(registry_with(*gauges), checks, stuck, followed_config), listener),
     ):
         _log.info("metrics_port_opened", port=listener.getsockname()[1])
         yield

@@ -5,27 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery.worker import state
+from prometheus_client import Histogram
 
-from shared.observability.metrics import gauge
 from shared.observability.tracing import traceparent
 from shared.service.redis import connect
-from workers.metrics import LAST_RECONCILE, WorkerMetrics
+from workers.metrics import Stages
 from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress, WorkerSample
-from workers.monitoring.queue import SENT_AT, QueueGauges, read_queue, waited_s
-from workers.monitoring.redis_memory import RedisMemoryGauges
+from workers.monitoring.queue import SENT_AT, RedisGauges, read_queue, waited_s
 from workers.monitoring.server import metrics_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import redis
-    from prometheus_client.metrics_core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 
     from shared.settings import Settings
@@ -33,23 +28,17 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_S = 10.0
 
-
-@dataclass(frozen=True, slots=True)
-class _LastReconcile:
-    """A collector of the time since the last successful reconciliation of this process."""
-
-    metrics: WorkerMetrics
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the seconds; nothing before the first."""
-        if self.metrics.last_reconcile_at is not None:
-            yield gauge(LAST_RECONCILE, time.monotonic() - self.metrics.last_reconcile_at)
+WAIT_SECONDS = Histogram(
+    "toolscale_task_wait_seconds",
+    "Time of tasks between send and start, by the clocks of both machines.",
+    ["task"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
 
 
 @contextmanager
 def monitored(
     settings: Settings,
-    metrics: WorkerMetrics,
     gauges: Iterable[Collector],
     concurrency: int,
     write_index: HealthCheck | None,
@@ -69,17 +58,14 @@ def monitored(
     with ExitStack() as opened:
         client = opened.enter_context(connect(settings.redis_url))
         progress = WorkerProgress(settings.longest_listing_s)
-        sample = partial(_sample, progress, client, concurrency, metrics)
+        sample = partial(_sample, progress, client, concurrency)
         checks = _checks(sample, progress, write_index)
         problems = {name: opened.enter_context(check.running()) for name, check in checks.items()}
-        shown: list[Collector] = [QueueGauges(lambda: read_queue(client)), RedisMemoryGauges(client)]
-        for collector in (*shown, _LastReconcile(metrics), *gauges):
-            metrics.registry.register(collector)
         port = metrics_port(
             settings,
-            metrics.registry,
             problems,
             work=problems["tasks"],
+            gauges=(RedisGauges(client), *gauges),
             stuck_after_s=stuck_after_s,
             followed_config=followed_config,
         )
@@ -87,15 +73,11 @@ def monitored(
         yield
 
 
-def record_wait(metrics: WorkerMetrics) -> Callable[..., None]:
-    """Return a receiver of Celery's `task_prerun` that records the waiting time of each task with a send time."""
-
-    def on_prerun(task: Any = None, **_: Any) -> None:
-        sent = task.request.get(SENT_AT)
-        if isinstance(sent, int | float):
-            metrics.waited(task.name, waited_s(sent))
-
-    return on_prerun
+def record_wait(task: Any = None, **_: Any) -> None:
+    """Record the waiting time of a task with a send time: a receiver of Celery's `task_prerun`."""
+    sent = task.request.get(SENT_AT)
+    if isinstance(sent, int | float):
+        WAIT_SECONDS.labels(task.name).observe(waited_s(sent))
 
 
 def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
@@ -106,19 +88,13 @@ def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
             headers["traceparent"] = parent
 
 
-def sample_worker(in_queue: int, concurrency: int, metrics: WorkerMetrics) -> WorkerSample:
-    """Return a sample of this process's worker from Celery's state.
-
-    A received task that has not begun, for example in a frozen pool, also counts as waiting.
-    """
+def _sample(progress: WorkerProgress, client: redis.Redis, concurrency: int) -> None:
     begun, received = len(state.active_requests), len(state.reserved_requests)
+    # a received task that has not begun, for example in a frozen pool, also waits
+    waiting = read_queue(client).waiting + max(0, received - begun)
     # the first of many large reconciliations may take long; their ended stages also count as progress
-    ended = state.all_total_count[0] - begun + metrics.steps
-    return WorkerSample(in_queue + max(0, received - begun), ended, is_full=begun >= concurrency)
-
-
-def _sample(progress: WorkerProgress, client: redis.Redis, concurrency: int, metrics: WorkerMetrics) -> None:
-    progress.add_sample(sample_worker(read_queue(client).waiting, concurrency, metrics))
+    ended = state.all_total_count[0] - begun + Stages.ended
+    progress.add_sample(WorkerSample(waiting, ended, is_full=begun >= concurrency))
 
 
 def _checks(

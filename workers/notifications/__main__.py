@@ -47,7 +47,7 @@ def _listen(settings: Settings) -> None:
         source_process(settings, [SOURCE], READY_WITHIN_S) as process,
         ListeningLease(process.intents) as lease,
         listeners_running(
-            *(settings, process.intents, process.emit, process.registry),
+            *(settings, process.intents, process.emit),
             may_listen=lease.is_held,
             beat=partial(process.beat, SOURCE),
         ),

@@ -11,49 +11,16 @@ from dataclasses import dataclass, field
 
 import anyio
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Gauge
 
 from shared.errors import NotificationsUnsupported, ServerError
-from shared.observability.metrics import Metric, counter
 from shared.upstream.dial import Target
 from workers.notifications.connection import listen
 
-SERVERS = Metric(
-    "toolscale_subscription_servers",
-    "gauge",
-    "servers",
-    "Servers to connect to for notifications, `wanted`, and those with an open connection, `connected`.",
-    ("state",),
-)
-CONNECTIONS = Metric(
-    "toolscale_subscription_connections_total",
-    "counter",
-    "connections",
-    "Connections for notifications: `opened`; `lost` after that; `failed` before; `unsupported`: the server does "
-    "not support notifications.",
-    ("outcome",),
-)
-NOTIFICATIONS = Metric(
-    "toolscale_subscription_notifications_total",
-    "counter",
-    "notices",
-    "Notifications of changed tools; several of one server request one reconciliation.",
-)
-METRICS = (SERVERS, CONNECTIONS, NOTIFICATIONS)
+SERVERS = Gauge("toolscale_subscription_servers", "Servers to listen to, and those with a connection.", ["state"])
+WANTED, CONNECTED = SERVERS.labels("wanted"), SERVERS.labels("connected")
 
 _log = structlog.get_logger()
-
-
-class NotificationMetrics:
-    """The metrics of all listeners of a process."""
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Register the metrics in `registry`, by default a new one."""
-        registry = CollectorRegistry() if registry is None else registry
-        servers = Gauge(SERVERS.name, SERVERS.description, SERVERS.labels, registry=registry)
-        self.wanted, self.connected = servers.labels("wanted"), servers.labels("connected")
-        self.connections = counter(CONNECTIONS, registry)
-        self.notifications = counter(NOTIFICATIONS, registry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +84,12 @@ class Listener:
         record_change: Callable[[], bool],
         limits: ConnectionLimits,
         policy: ReconnectPolicy,
-        metrics: NotificationMetrics,
     ) -> None:
         self._server_id = server_id
         self._target = target
         self._record_change = record_change
         self._limits = limits
         self._policy = policy
-        self._metrics = metrics
         self._changed = anyio.Event()
         self._connected_at = math.inf
 
@@ -143,14 +108,12 @@ class Listener:
         try:
             await self._connect()
         except NotificationsUnsupported as error:
-            self._metrics.connections.labels("unsupported").inc()
             _log.info("notifications_unsupported", server=self._server_id, reason=error.reason)
             return self._policy.unsupported_s
         except ServerError as error:
-            self._metrics.connections.labels("lost" if math.isfinite(self._connected_at) else "failed").inc()
             _log.debug("subscription_closed", server=self._server_id, error=error.kind, reason=error.reason)
         finally:
-            self._metrics.connected.dec(math.isfinite(self._connected_at))
+            CONNECTED.dec(math.isfinite(self._connected_at))
         if time.monotonic() - self._connected_at >= self._policy.good_s:
             backoff.reset()
         return backoff.next_s()
@@ -165,8 +128,7 @@ class Listener:
                 def on_connected() -> None:
                     connecting.close()
                     self._connected_at = time.monotonic()
-                    self._metrics.connected.inc()
-                    self._metrics.connections.labels("opened").inc()
+                    CONNECTED.inc()
                     _log.debug("subscription_opened", server=self._server_id)
                     self._changed.set()  # the tools may have changed before the connection was open
 
@@ -175,12 +137,8 @@ class Listener:
                     target,
                     self._policy.connect_s,
                     on_connected=on_connected,
-                    on_changed=self._on_changed,
+                    on_changed=lambda: self._changed.set(),
                 )
-
-    def _on_changed(self) -> None:
-        self._metrics.notifications.inc()
-        self._changed.set()
 
     async def _record_changes(self) -> None:
         """Request a reconciliation after each change; the interval doubles while changes continue."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, ItemsView, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import structlog
@@ -27,17 +26,8 @@ from shared.settings import Settings, Subscribe
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Dialler, StdioTarget, Target
 from shared.upstream.dialler import dialler_for
-from workers.notifications.listener import (
-    DEFAULT_RECONNECT,
-    ConnectionLimits,
-    Listener,
-    NotificationMetrics,
-    ReconnectPolicy,
-)
+from workers.notifications.listener import DEFAULT_RECONNECT, WANTED, ConnectionLimits, Listener, ReconnectPolicy
 from workers.sources.announcer import Emit
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 SOURCE = "toolscale/notifications"
 POLL_S = 2.0
@@ -59,14 +49,13 @@ def listeners_running(
     settings: Settings,
     intents: Intents,
     emit: Emit,
-    registry: CollectorRegistry,
     *,
     may_listen: Callable[[], bool] = lambda: True,
     beat: Callable[[], None] = lambda: None,
 ) -> Generator[None]:
     """Listen to the servers that the settings select, and close all connections when the block ends.
 
-    The metrics are registered in `registry`; for `may_listen` and `beat` see `ListenerSupervisor`.
+    For `may_listen` and `beat` see `ListenerSupervisor`.
     """
     file = ConfigFile(settings.mcp_config, full_environment()) if settings.mcp_config else None
     supervisor = ListenerSupervisor(
@@ -76,7 +65,6 @@ def listeners_running(
         most=connection_limit(),
         may_listen=may_listen,
         beat=beat,
-        metrics=NotificationMetrics(registry),
     )
     with start_blocking_portal(name="toolscale notifications") as portal:
         running = portal.start_task_soon(supervisor.run)
@@ -180,7 +168,6 @@ class ListenerSupervisor:
         most: int,
         may_listen: Callable[[], bool] = lambda: True,
         beat: Callable[[], None] = lambda: None,
-        metrics: NotificationMetrics | None = None,
         reconnect: ReconnectPolicy = DEFAULT_RECONNECT,
         poll_s: float = POLL_S,
     ) -> None:
@@ -196,7 +183,6 @@ class ListenerSupervisor:
         self._may_listen = may_listen
         self._is_active = False
         self._beat = beat
-        self._metrics = metrics or NotificationMetrics()
         self._reconnect = reconnect
         self._poll_s = poll_s
         self._is_stale = False
@@ -238,7 +224,7 @@ class ListenerSupervisor:
             scope = anyio.CancelScope()
             self._listeners[server_id] = (wanted[server_id], scope)
             tasks.start_soon(self._run_listener, server_id, wanted[server_id].endpoint, scope)
-        self._metrics.wanted.set(len(wanted))
+        WANTED.set(len(wanted))
         is_full = len(wanted) > self._most
         if is_full and not self._is_full:
             _log.warning("subscription_limit_reached", servers=len(wanted), most=self._most)
@@ -265,7 +251,6 @@ class ListenerSupervisor:
             partial(self._record_change, server_id),
             self._limits,
             self._reconnect,
-            self._metrics,
         )
         with scope:
             while True:

@@ -12,15 +12,12 @@ from shared.observability.tracing import configure_tracing
 from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment
 from workers.emit import Emitter, message_time_s
-from workers.metrics import WorkerMetrics
 from workers.monitoring.checks import Deadline, first_problem
 from workers.monitoring.queue import broker_checked
 from workers.monitoring.server import metrics_port
 from workers.producers.enqueue import broker_enqueue, enqueue_in_background
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from shared.events import ServerEvent
     from shared.intents.intent import Intent
     from shared.intents.intents import Intents
@@ -30,18 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _SourceProcess:
-    """The intents, the queue of messages, the metrics and the health checks of such a process."""
+    """The intents, the queue of messages, and the health checks of such a process."""
 
     settings: Settings
     intents: Intents
     enqueue: Enqueue
-    metrics: WorkerMetrics
     deadlines: Mapping[str, Deadline]
-
-    @property
-    def registry(self) -> CollectorRegistry:
-        """Return the registry of the metrics."""
-        return self.metrics.registry
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event durably, count it, and send a message to a worker.
@@ -50,7 +41,7 @@ class _SourceProcess:
             EventInvalid: the event refers to a server that was never announced.
             IntentsUnavailable: the event was not recorded.
         """
-        return Emitter(self.intents, self.enqueue, message_time_s(self.settings), self.metrics).emit(event)
+        return Emitter(self.intents, self.enqueue, message_time_s(self.settings)).emit(event)
 
     def beat(self, part: str) -> None:
         """Restart the deadline of this part. Safe to call from any thread."""
@@ -68,13 +59,12 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
     """
     raise_open_files()
     configure_tracing("toolscale-source", full_environment())
-    metrics = WorkerMetrics()
     deadlines = {part: Deadline(within_s) for part in parts}
     checks = {part: deadline.problem for part, deadline in deadlines.items()}
     with (
         closing(open_intents(settings)) as intents,
         enqueue_in_background(broker_enqueue(settings)) as enqueue,
         broker_checked(settings) as broker,
-        metrics_port(settings, metrics.registry, {"broker": broker, **checks}, work=first_problem(checks.values())),
+        metrics_port(settings, {"broker": broker, **checks}, work=first_problem(checks.values())),
     ):
-        yield _SourceProcess(settings, intents, enqueue, metrics, deadlines)
+        yield _SourceProcess(settings, intents, enqueue, deadlines)

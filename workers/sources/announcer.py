@@ -12,12 +12,19 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import structlog
+from prometheus_client import Gauge
 
 from shared.errors import EventInvalid
 from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerRef, ServerUp
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.upstream.mcp_json import SOURCE, Config
+
+RECONCILED_AT = Gauge(
+    "toolscale_source_reconciled_timestamp_seconds",
+    "Time at which the intents last matched a source, or at which this process began to follow it.",
+    ["source"],
+)
 
 _log = structlog.get_logger()
 

@@ -14,8 +14,7 @@ from shared.service.every import every
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
 from shared.upstream.mcp_json import SOURCE, Config
-from workers.sources.announcer import Emit, SourceAnnouncer, running
-from workers.sources.metrics import SourceMetrics
+from workers.sources.announcer import RECONCILED_AT, Emit, SourceAnnouncer, running
 
 RECHECK_S = 30.0
 # A poll reads the file's status only, and an edit should show while its author still watches.
@@ -39,12 +38,12 @@ class ConfigFollower:
         intents: Intents,
         emit: Emit,
         store: FollowedConfigStore,
-        metrics: SourceMetrics | None = None,
         *,
         recheck_s: float = RECHECK_S,
     ) -> None:
         self._file = file
-        self._metrics = metrics or SourceMetrics()
+        self._reconciled_at = RECONCILED_AT.labels(SOURCE)
+        self._reconciled_at.set_to_current_time()
         self._announcer = SourceAnnouncer(SOURCE, intents, emit)
         self._recheck_s = recheck_s
         self._checked_at = 0.0
@@ -71,10 +70,9 @@ class ConfigFollower:
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
             problem = str(error) if isinstance(error, ConfigInvalid) else None
-            self._metrics.listed(SOURCE, "failed")
             self._report(str(error))
         else:
-            self._metrics.listed(SOURCE, "reconciled")
+            self._reconciled_at.set_to_current_time()
             self._reported = ""
         self._store_state(problem)
 

@@ -11,11 +11,10 @@ from typing import Protocol
 import structlog
 from pydantic import ValidationError
 
-from shared.errors import EventInvalid, IntentsUnavailable, Retryable
+from shared.errors import Retryable
 from shared.events import ServerAnnouncement
 from shared.validation import first_problem
-from workers.sources.announcer import Running, SourceAnnouncer
-from workers.sources.metrics import SourceMetrics
+from workers.sources.announcer import RECONCILED_AT, Running, SourceAnnouncer
 
 # The longest delay of a change.
 LIST_EVERY_S = 5.0
@@ -46,18 +45,12 @@ class Source(Protocol):
 class Watcher:
     """Announces the differences between a source and its intents; calls `beat` after each success."""
 
-    def __init__(
-        self,
-        source: Source,
-        announcer: SourceAnnouncer,
-        *,
-        beat: Callable[[], None] = lambda: None,
-        metrics: SourceMetrics | None = None,
-    ) -> None:
+    def __init__(self, source: Source, announcer: SourceAnnouncer, *, beat: Callable[[], None] = lambda: None) -> None:
         self._source = source
         self._announcer = announcer
         self._beat = beat
-        self._metrics = metrics or SourceMetrics()
+        self._reconciled_at = RECONCILED_AT.labels(source.name)
+        self._reconciled_at.set_to_current_time()
 
     def announce(self) -> None:
         """List the source, and announce the differences.
@@ -67,12 +60,8 @@ class Watcher:
             IntentsUnavailable: the intent store did not answer.
             EventInvalid: an event was refused.
         """
-        try:
-            emitted = self._announcer.announce_differences(self._source.running())
-        except (SourceUnavailable, IntentsUnavailable, EventInvalid):
-            self._metrics.listed(self._source.name, "failed")
-            raise
-        self._metrics.listed(self._source.name, "reconciled")
+        emitted = self._announcer.announce_differences(self._source.running())
+        self._reconciled_at.set_to_current_time()
         if emitted:
             _log.info("source_reconciled", source=self._source.name, events=len(emitted))
         self._beat()

@@ -6,6 +6,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
@@ -23,7 +25,6 @@ from tests.support.index_versions import (
     migrate,
     reconcile_all,
 )
-from tests.support.metrics import shown
 from workers.dependencies import Dependencies
 from workers.maintenance.audit import differences
 from workers.maintenance.migrate import MIGRATION_LEASE
@@ -62,8 +63,8 @@ def totals(deps: Dependencies) -> dict[tuple[Encoding, Form], int]:
     }
 
 
-def differing(deps: Dependencies) -> int:
-    return int(shown(deps.metrics.registry)['toolscale_audits_total{result="differs"}'])
+def differing(logs: list[EventDict]) -> list[str]:
+    return sorted({str(line["server"]) for line in logs if line["event"] == "counts_differ"})
 
 
 def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: Catalogue) -> None:
@@ -71,17 +72,18 @@ def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: 
     shop.intents.mark_complete()
     asked = list[str]()
     stores = lambda: shop.intents, lambda: deps
-    work = Work(*stores, asked.append, lambda: 0, deps.metrics, message_time_s=60.0, sweep_interval_s=1.0)
+    work = Work(*stores, asked.append, lambda: 0, message_time_s=60.0, sweep_interval_s=1.0)
     before = totals(deps)
     tamper(shop, deps)
     assert totals(deps) != before
 
-    for _ in shop.world.servers:
-        work.sweep()
-        work.maintain()
+    with capture_logs() as logs:
+        for _ in shop.world.servers:
+            work.sweep()
+            work.maintain()
     reconcile_all(deps)
 
-    assert differing(deps) == 1
+    assert differing(logs) == ["files"]
     assert totals(deps) == before
     ledger = Ledger(active_version(deps).index)
     assert {(encoding, "wire"): ledger.baseline(Scope(), encoding).tokens for encoding in ENCODINGS} == {
@@ -95,16 +97,16 @@ def test_no_server_is_audited_while_the_model_changes(shop: Catalogue) -> None:
     deps.rollout.request_once()
     tamper(shop, deps)
 
-    with shop.intents.lease(MIGRATION_LEASE):  # nothing is switched
+    with capture_logs() as during, shop.intents.lease(MIGRATION_LEASE):  # nothing is switched
         for _ in range(4):
             maintain_index(deps)
-    during = differing(deps)
     migrate(deps, lambda _: None)
     reconcile_all(deps)
-    for _ in range(40):
-        maintain_index(deps)
+    with capture_logs() as after:
+        for _ in range(40):
+            maintain_index(deps)
     reconcile_all(deps)
 
-    assert (during, differing(deps)) == (0, 1)
+    assert (differing(during), differing(after)) == ([], ["files"])
     index = active_version(deps).index
     assert [differences(server_id, index) for server_id in shop.world.servers] == [[], []]

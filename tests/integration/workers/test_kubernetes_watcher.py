@@ -194,11 +194,10 @@ def test_the_command_follows_the_kubeconfigs_cluster_until_it_is_stopped(
     ):
         eventually(lambda: set(running(intents)) == {"docs"}, what=command.output())
         page = f"http://127.0.0.1:{port}/metrics"
-        shown = [
-            f'toolscale_source_lists_total{{result="reconciled",source="{kind.source}"}}' for kind in RESOURCE_KINDS
-        ]
-        eventually(lambda: all(name in scraped(page) for name in shown), what=command.output())
-        assert scraped(page)['toolscale_events_total{outcome="recorded",type="up"}'] == 1
+        found = scraped(page)
+        for kind in RESOURCE_KINDS:
+            assert found[f'toolscale_source_reconciled_timestamp_seconds{{source="{kind.source}"}}']
+        assert found['toolscale_events_total{outcome="recorded"}'] == 1
         command.process.terminate()
 
         assert command.process.wait(60) == 130

@@ -10,7 +10,6 @@ from pathlib import Path
 from shared.errors import IndexUnavailable
 from shared.settings import load_settings
 from workers.dependencies import LazyDependencies
-from workers.metrics import WorkerMetrics
 
 
 def test_intents_are_open_while_the_index_accepts_connections_without_answering(tmp_path: Path) -> None:
@@ -18,7 +17,7 @@ def test_intents_are_open_while_the_index_accepts_connections_without_answering(
         silent.settimeout(60)
         port = silent.getsockname()[1]
         settings = load_settings(data_dir=tmp_path, redis_url=None, qdrant_url=f"http://127.0.0.1:{port}")
-        opened = LazyDependencies(settings, WorkerMetrics())
+        opened = LazyDependencies(settings)
         looking = threads.submit(opened.dependencies)
         with closing(silent.accept()[0]):
             recording = threads.submit(opened.intents)

@@ -29,7 +29,7 @@ from shared.catalog import IndexedTool
 from shared.upstream.dial import StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
-from tests.support.metrics import shown
+from tests.support.metrics import counted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
 
@@ -99,19 +99,18 @@ async def test_invalid_arguments_return_an_error_result_that_names_the_field_and
 
 async def test_callers_mistakes_are_no_failures_of_toolscale() -> None:
     catalogue = catalogue_of([CONVERT])
-    await call(catalogue=catalogue, parameters={})
-    with closing(upstreams_to(SENT)) as upstreams:
+    with counted() as found, closing(upstreams_to(SENT)) as upstreams:
+        await call(catalogue=catalogue, parameters={})
         async with Client(service_of(catalogue, upstreams)) as client:
             for tool, arguments in {"find_tool": {"tool_description": "time"}, "call_tool": {}}.items():
                 with pytest.raises(MCPError) as caught:
                     await client.call_tool(tool, {**arguments, "cursor": "forged"})
                 assert caught.value.code == INVALID_PARAMS
 
-    found = shown(catalogue.metrics.registry)
-    assert found['toolscale_calls_total{outcome="ArgumentsInvalid"}'] == 1
-    assert found['toolscale_requests_total{outcome="refused",tool="call_tool"}'] == 1
+    assert found['toolscale_calls_total{outcome="refused"}'] == 1
+    assert found['toolscale_requests_total{outcome="refused",tool="call_tool"}'] == 2
     assert found['toolscale_requests_total{outcome="refused",tool="find_tool"}'] == 1
-    assert not [name for name in found if 'outcome="error"' in name]
+    assert not [name for name, number in found.items() if number and ('"error"' in name or '"failed"' in name)]
 
 
 @pytest.mark.parametrize("status", ["stopped", "quarantined"])

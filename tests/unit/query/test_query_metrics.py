@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -11,20 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
-from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
-from query.metrics import NAMED, CatalogueGauges
-from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from shared.catalog import FEATURES_VERSION, Endpoint, RejectedTool, Scope, ServerRecord, Status
+from query.server.metrics_route import CatalogueGauges
+from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
-from tests.support.metrics import samples, shown
+from tests.support.metrics import counted, samples, shown
 
 pytestmark = pytest.mark.anyio
 
@@ -60,22 +57,17 @@ def catalogue_of(*records: ServerRecord) -> Catalogue:
     return Catalogue(index, embedder, Ledger(index), no_match_threshold=-1)
 
 
-async def test_a_search_is_counted_with_its_tokens_and_timed_by_its_parts() -> None:
+async def test_searches_are_counted_by_outcome_and_the_tokens_of_a_search_once() -> None:
     catalogue = catalogue_of(record("time"))
-    async with Client(service_of(catalogue)) as client:
-        result = await client.call_tool("find_tool", {"tool_description": "time", "limit": 1})
-        assert result.structured_content
-        more = {"tool_description": "time", "limit": 1, "cursor": result.structured_content["nextCursor"]}
-        assert not (await client.call_tool("find_tool", more)).is_error
-        assert (await client.call_tool("find_tool", {})).is_error
+    with counted() as found:
+        async with Client(service_of(catalogue)) as client:
+            result = await client.call_tool("find_tool", {"tool_description": "time", "limit": 1})
+            assert result.structured_content
+            more = {"tool_description": "time", "limit": 1, "cursor": result.structured_content["nextCursor"]}
+            assert not (await client.call_tool("find_tool", more)).is_error
+            assert (await client.call_tool("find_tool", {})).is_error
 
-    found = shown(catalogue.metrics.registry)
-    tokens = [found[f'toolscale_tokens_{kind}_total{{encoding="cl100k_base"}}'] for kind in ("baseline", "saved")]
-    assert tokens == [20, 10]
-    assert found['toolscale_tokens_returned_total{encoding="cl100k_base"}'] == 20
-    assert [found[f'toolscale_find_seconds_count{{part="{part}"}}'] for part in ("embed", "search", "sum", "fit")] == (
-        [2, 2, 2, 2]
-    )
+    assert found['toolscale_tokens_saved_total{encoding="cl100k_base"}'] == 10
     assert found['toolscale_requests_total{outcome="ok",tool="find_tool"}'] == 2
     assert found['toolscale_requests_total{outcome="refused",tool="find_tool"}'] == 1
     assert found['toolscale_request_seconds_count{tool="find_tool"}'] == 3
@@ -88,55 +80,29 @@ async def test_a_name_that_a_caller_makes_up_becomes_no_time_series() -> None:
             with pytest.raises(Exception, match="expected the tool"):
                 await client.call_tool(f"made_up_{number}", {})
 
-    assert not any("made_up" in name for name in shown(catalogue.metrics.registry))
+    assert not any("made_up" in name for name in shown())
 
 
-async def test_an_answer_that_was_cut_is_counted() -> None:
-    catalogue = catalogue_of(record("time"))
-    catalogue.index.upsert([ingested(make_tool("long", "x", "word " * 3000, tokens=3000), catalogue.embedder)])
-    catalogue.index.put_server(record("long"))
-    metered = replace(catalogue, response_policy=ResponsePolicy(on_truncated=catalogue.metrics.count_truncated))
-    async with Client(service_of(metered)) as client:
-        await client.call_tool("find_tool", {"tool_description": "word", "limit": 1, "max_tokens": 500})
-
-    assert (
-        shown(catalogue.metrics.registry)['toolscale_responses_truncated_total{form="summary",tool="find_tool"}'] == 1
-    )
+def gauges_of(catalogue: Catalogue) -> dict[str, float]:
+    return shown(CatalogueGauges(lambda: catalogue.ledger.known(Scope())))
 
 
-def test_the_servers_with_the_most_changed_tools_are_named() -> None:
-    changed = [record(f"s{number}", unaccepted=number) for number in range(NAMED + 3)]
-    catalogue = catalogue_of(*changed)
-    catalogue.metrics.registry.register(CatalogueGauges(lambda: catalogue.ledger.known(Scope())))
-
-    found = {name: value for name, value in shown(catalogue.metrics.registry).items() if "tools_changed" in name}
-
-    assert found == {f'toolscale_tools_changed{{server="s{number}"}}': number for number in range(3, NAMED + 3)}
-
-
-def test_the_catalogues_state_is_shown_and_as_few_servers_are_named_as_are_promised() -> None:
-    many = [record(f"s{number}", ago_s=100.0 * number) for number in range(NAMED + 5)]
+def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
     catalogue = catalogue_of(
-        *many,
+        record("one"),
+        record("changed", unaccepted=3),
         record("hidden", "quarantined", stale_since=1.0),
         record("down", "stopped"),
         record("late", stale_since=1.0),
         record("new", ago_s=None),
-        record("odd", rejected=(RejectedTool(name="t", reason="no schema"),)),
     )
-    catalogue.metrics.registry.register(CatalogueGauges(lambda: catalogue.ledger.known(Scope())))
 
-    found = shown(catalogue.metrics.registry)
+    found = gauges_of(catalogue)
 
-    states = {"running": len(many) + 1, "stale": 1, "quarantined": 1, "stopped": 1, "awaited": 1}
+    states = {"running": 2, "stale": 1, "quarantined": 1, "stopped": 1, "awaited": 1}
     assert {state: found[f'toolscale_servers{{state="{state}"}}'] for state in states} == states
-    assert found['toolscale_tools{status="quarantined"}'] == 2
-    assert found["toolscale_tools_rejected"] == 1
-    assert found['toolscale_catalogue_tokens{encoding="cl100k_base"}'] == 20 * (len(many) + 2)
-    named = [name for name in found if name.startswith("toolscale_stalest_server_seconds")]
-    assert named == [f'toolscale_stalest_server_seconds{{server="s{number}"}}' for number in range(14, 4, -1)]
-    assert found['toolscale_list_age_seconds_bucket{le="300.0"}'] == 5
-    assert found['toolscale_list_age_seconds_bucket{le="+Inf"}'] == len(many) + 2
+    assert (found["toolscale_tools"], found["toolscale_tools_changed"]) == (6, 3)
+    assert found['toolscale_catalogue_tokens{encoding="cl100k_base"}'] == 60
 
 
 @given(
@@ -156,10 +122,10 @@ def test_the_states_of_servers_add_up_to_the_known_servers(
         record(f"s{number}", status, ago_s=ago_s, stale_since=stale_since, features_version=version)
         for number, (status, ago_s, stale_since, version) in enumerate(servers)
     ]
-    registry = CollectorRegistry()
-    registry.register(CatalogueGauges(lambda: known))
 
-    states = {name: value for name, value in shown(registry).items() if name.startswith("toolscale_servers{")}
+    shown_now = shown(CatalogueGauges(lambda: known))
+
+    states = {name: value for name, value in shown_now.items() if name.startswith("toolscale_servers{")}
 
     assert sum(states.values()) == len(known)
     never = [server for server in known if server.status == "running" and server.last_listed_at is None]
@@ -171,13 +137,10 @@ def test_an_index_that_is_away_is_shown_and_hides_no_other_metric() -> None:
     def away() -> list[ServerRecord]:
         raise IndexUnavailable("away")
 
-    catalogue = catalogue_of()
-    catalogue.metrics.registry.register(CatalogueGauges(away))
-
-    found = shown(catalogue.metrics.registry)
+    found = shown(CatalogueGauges(away))
 
     assert found["toolscale_index_up"] == 0
-    assert "toolscale_no_match_total" in found
+    assert 'toolscale_calls_total{outcome="ok"}' in found
 
 
 # --- who may read them ---

@@ -17,7 +17,6 @@ from shared.intents.transitions import RetryPolicy
 from tests.support.builders import definition, down, listing, up, write_path
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.metrics import WorkerMetrics
 from workers.work import Work
 
 
@@ -31,7 +30,7 @@ def intents(tmp_path: Path) -> Generator[Intents]:
 def work(intents: Intents, dependencies: Callable[[], Dependencies]) -> Work:
     asked = list[str]()
     wake = asked.append, lambda: 0
-    return Work(lambda: intents, dependencies, *wake, WorkerMetrics(), message_time_s=5.0, sweep_interval_s=5.0)
+    return Work(lambda: intents, dependencies, *wake, message_time_s=5.0, sweep_interval_s=5.0)
 
 
 def as_sent(event: Any) -> dict[str, Any]:

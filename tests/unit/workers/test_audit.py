@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,14 +14,14 @@ from structlog.testing import capture_logs
 
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord, TokenSum
 from shared.errors import IndexUnavailable
+from shared.index.tools import ToolIndex
+from shared.intents.intents import Intents
 from tests.chaos.interrupted import Crash, InterruptedIndex, Steps
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
 from tests.support.fakes import FakeIndex
-from tests.support.metrics import shown
 from tests.support.tampering import WRONG_BY, tamper_record, tamper_tool
 from workers.ingest import reconcile
-from workers.maintenance.audit import AuditRounds, audit, differences
-from workers.metrics import AuditResult, WorkerMetrics
+from workers.maintenance.audit import AuditResult, AuditRounds, audit, differences
 
 
 @pytest.fixture
@@ -293,37 +294,42 @@ def crash() -> None:
 
 
 def rounds(path: WritePath, interval_s: float = 1.0) -> AuditRounds:
-    return AuditRounds(interval_s, path.deps.metrics)
+    return AuditRounds(interval_s)
 
 
-def results(metrics: WorkerMetrics) -> dict[str, float]:
-    found = shown(metrics.registry)
-    return {
-        result: found.get(f'toolscale_audits_total{{result="{result}"}}', 0)
-        for result in ("equal", "differs", "skipped")
-    }
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> list[AuditResult]:
+    """Return the result of each audit of a round."""
+    found: list[AuditResult] = []
+
+    def noted(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
+        found.append(audit(server_id, index, intents))
+        return found[-1]
+
+    monkeypatch.setattr("workers.maintenance.audit.audit", noted)
+    return found
 
 
-def test_a_round_compares_every_server_once_at_one_server_a_second(path: WritePath) -> None:
+def test_a_round_compares_every_server_once_at_one_server_a_second(path: WritePath, results: list[AuditResult]) -> None:
     tamper_tool(path.index, "s:a", "cl100k_base")
     sweeps = rounds(path, interval_s=0.5)
 
-    seen: list[float] = []
+    seen: list[int] = []
     for _ in range(8):
         sweeps.continue_round(path.index, path.deps.intents)
-        seen.append(sum(results(path.deps.metrics).values()))
+        seen.append(len(results))
 
     assert seen == [0, 1, 1, 2, 2, 3, 3, 4]
-    assert results(path.deps.metrics) == {"equal": 2, "differs": 1, "skipped": 1}
+    assert Counter(results) == {"equal": 2, "differs": 1, "skipped": 1}
 
 
-def test_a_rare_sweep_compares_more_servers_and_none_twice(path: WritePath) -> None:
+def test_a_rare_sweep_compares_more_servers_and_none_twice(path: WritePath, results: list[AuditResult]) -> None:
     rounds(path, interval_s=5.0).continue_round(path.index, path.deps.intents)
 
-    assert results(path.deps.metrics) == {"equal": 2, "differs": 0, "skipped": 0}
+    assert results == ["equal", "equal"]
 
 
-def test_a_sweep_starts_no_comparison_after_its_time(path: WritePath) -> None:
+def test_a_sweep_starts_no_comparison_after_its_time(path: WritePath, results: list[AuditResult]) -> None:
     now_s = 0.0
 
     class Slow(FakeIndex):
@@ -334,14 +340,14 @@ def test_a_sweep_starts_no_comparison_after_its_time(path: WritePath) -> None:
         def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
             return {f"s{number}": 1 for number in range(10)}
 
-    sweeps = AuditRounds(5.0, path.deps.metrics, clock_s=lambda: now_s)
+    sweeps = AuditRounds(5.0, clock_s=lambda: now_s)
     for _ in range(3):
         sweeps.continue_round(Slow(), path.deps.intents)
 
-    assert results(path.deps.metrics)["skipped"] == 3
+    assert results == ["skipped"] * 3
 
 
-def test_a_sweep_does_not_wait_for_one_that_compares(path: WritePath) -> None:
+def test_a_sweep_does_not_wait_for_one_that_compares(path: WritePath, results: list[AuditResult]) -> None:
     sweeps = rounds(path)
 
     class Meanwhile(FakeIndex):
@@ -351,10 +357,10 @@ def test_a_sweep_does_not_wait_for_one_that_compares(path: WritePath) -> None:
 
     sweeps.continue_round(Meanwhile(), path.deps.intents)
 
-    assert sum(results(path.deps.metrics).values()) == 1
+    assert len(results) == 1
 
 
-def test_a_round_goes_on_after_an_index_that_did_not_answer(path: WritePath) -> None:
+def test_a_round_goes_on_after_an_index_that_did_not_answer(path: WritePath, results: list[AuditResult]) -> None:
     sweeps = rounds(path)
     path.index.is_down = True
     with pytest.raises(IndexUnavailable):
@@ -364,7 +370,7 @@ def test_a_round_goes_on_after_an_index_that_did_not_answer(path: WritePath) -> 
     for _ in range(2):
         sweeps.continue_round(path.index, path.deps.intents)
 
-    assert results(path.deps.metrics)["equal"] == 2
+    assert results == ["equal", "equal"]
 
 
 def test_a_wrong_count_that_a_worker_has_read_is_counted_again_by_it(path: WritePath) -> None:

@@ -59,7 +59,7 @@ def test_a_tick_of_the_sweep_outlives_clocks_that_differ_by_minutes() -> None:
 
 def work_of(deps: Dependencies, wake: Callable[[str], None], waiting: Callable[[], int]) -> Work:
     stores = (lambda: deps.intents, lambda: deps)
-    return Work(*stores, wake, waiting, deps.metrics, message_time_s=5.0, sweep_interval_s=5.0)
+    return Work(*stores, wake, waiting, message_time_s=5.0, sweep_interval_s=5.0)
 
 
 def test_a_process_maintains_the_index_once_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,7 @@ def bring_up(path: WritePath, server_id: str, *tools: ToolDefinition, declared_n
 
 
 def feature_dependencies(deps: Dependencies) -> FeatureDependencies:
-    return FeatureDependencies(
-        deps.index, deps.embedder, deps.counters, deps.computing, deps.metrics, deps.feature_locks
-    )
+    return FeatureDependencies(deps.index, deps.embedder, deps.counters, deps.computing, deps.feature_locks)
 
 
 def by_digest(*tools: ToolDefinition) -> dict[str, ToolDefinition]:
