@@ -120,8 +120,8 @@ bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environm
 recount: $(READY) ## play a session on the demo's servers, and count each number of it again; BENCH_ARGS="--output /tmp"
 	@$(BIN)/python -m benchmarks.recount $(BENCH_ARGS)
 
-shape: $(READY) ## measure the code: places, imports, the two main paths, sizes, English
-	@$(BIN)/python -m benchmarks.shape
+shape: $(READY) ## measure the code; BENCH_ARGS="--beside COMMIT"
+	@$(BIN)/python -m benchmarks.shape $(BENCH_ARGS)
 
 TRAINING := .training
 TRAINING_READY := $(TRAINING)/.ready

@@ -22,7 +22,7 @@ from query.server.shutdown import INTERRUPT_GRACE_S, GracefulServer, InFlight
 from query.server.streaming import CallsStreamed
 from query.server.toolsets_route import ExistingToolsets, toolset_routes
 from shared.errors import IndexUnavailable
-from shared.service.http_server import HttpConfig
+from shared.service.http import HttpConfig
 from shared.service.routes import liveness_route
 
 if TYPE_CHECKING:

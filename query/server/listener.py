@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from query.auth.http import caller_of_request
 from query.server.mcp import anonymous
 from shared.errors import ConfigInvalid
-from shared.service.sockets import bind
+from shared.service.http import bind
 from shared.upstream.hosts import is_loopback
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import Any
 import uvicorn
 
 from shared.observability.metrics import registry_with
-from shared.service.http_server import HttpConfig
-from shared.service.sockets import bind
+from shared.service.http import HttpConfig, bind
 from tests.support.waiting import eventually
 from workers.events_api.app import events_api_app
 from workers.events_api.cloudevents import STRUCTURED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Generator
@@ -10,14 +11,34 @@ from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
+from typing_extensions import override
 
-from shared.service.http_server import HttpConfig, HttpLimits
-from shared.service.sockets import bind
+from shared.service.http import Connection, HttpConfig, HttpLimits, bind
 from tests.support.waiting import eventually
 
 Address = tuple[str, int]
 FRIEND: Final = "127.0.0.2"
 """Another loopback address, for a client that is not the attacker."""
+
+
+class ScriptedTransport(asyncio.Transport):
+    """A connection from a host without a socket, and how it was ended."""
+
+    connection: Connection
+
+    def __init__(self, host: str) -> None:
+        super().__init__({"peername": (host, 50_000)})
+        self.host = host
+        self.closed = asyncio.Event()
+        self.is_aborted = False
+
+    @override
+    def close(self) -> None:
+        self.closed.set()
+
+    @override
+    def abort(self) -> None:
+        self.is_aborted = True
 
 
 @contextmanager

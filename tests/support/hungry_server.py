@@ -14,9 +14,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from shared.observability.logging import configure_logging
-from shared.service.http_server import HttpConfig, HttpLimits
+from shared.service.http import HttpConfig, HttpLimits, bind
 from shared.service.routes import liveness_route
-from shared.service.sockets import Listener, bind
 
 FILES = 64
 
@@ -32,7 +31,6 @@ def main() -> None:
 
 
 def _app(listener: socket.socket) -> Starlette:
-    assert isinstance(listener, Listener)
     eaten: list[int] = []
 
     async def eat(_: Request) -> PlainTextResponse:

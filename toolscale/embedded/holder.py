@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING
 
 from shared.errors import IndexHeld
 from shared.service.private_file import make_private_directory
-from shared.service.sockets import Listener
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -68,7 +67,7 @@ def listening(settings: Settings) -> Generator[socket.socket | None]:
         return
     path = settings.data_dir / SOCKET
     path.unlink(missing_ok=True)  # of a process that was killed
-    with Listener(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         with _short(settings.data_dir) as directory:
             listener.bind(str(directory / SOCKET))
         path.chmod(0o600)  # before `listen`, no connection is accepted

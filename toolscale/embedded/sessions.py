@@ -15,7 +15,6 @@ import structlog
 from anyio.abc import SocketListener, SocketStream
 from mcp.shared.message import SessionMessage
 
-from shared.service.connections import Connections
 from shared.service.open_files import caller_connections
 from toolscale.embedded.streams import MAX_HELLO_BYTES, Hello, MessageStream, Welcome
 
@@ -34,6 +33,7 @@ CONNECTIONS = 256
 """Clients of other processes at a time; each is a process of this user."""
 HELLO_WITHIN_S = 10.0
 """Seconds to the first line of a client."""
+_RETRY_S = 1.0
 
 _ENDED = (
     anyio.IncompleteRead,
@@ -52,7 +52,8 @@ class Sessions:
     def __init__(self, server_for: ServerFor, refusal: Refusal) -> None:
         self._server_for = server_for
         self._refusal = refusal
-        self._connections = Connections(min(CONNECTIONS, caller_connections()))
+        self._limit = min(CONNECTIONS, caller_connections())
+        self._open = 0
         self._is_running = threading.Event()
         self._token: EventLoopToken
         self._tasks: TaskGroup
@@ -72,7 +73,10 @@ class Sessions:
                 await anyio.sleep_forever()
             else:
                 async with await SocketListener.from_socket(listener) as accepted:
-                    await accepted.serve(self._serve)
+                    while True:
+                        with suppress(anyio.BrokenResourceError):  # no file is left for a connection
+                            await accepted.serve(self._serve, self._tasks)
+                        await anyio.sleep(_RETRY_S)
 
     def wait(self) -> None:
         """Return as soon as connections can be opened."""
@@ -87,52 +91,28 @@ class Sessions:
         self._tasks.start_soon(self._serve, await SocketStream.from_socket(connection))
 
     async def _serve(self, stream: ByteStream) -> None:
-        session = _Session()
-        self._connections.add(session, None)
-        # above the limit, `add` has cancelled the session's own scope
-        scope = session.scope if session in self._connections else anyio.CancelScope()
+        self._open += 1
         try:
-            with scope:
-                async with stream:
-                    await self._welcome(MessageStream(stream), session)
+            async with stream:
+                await self._welcome(MessageStream(stream))
         except _ENDED:
             return  # the client has left
         except Exception:  # noqa: BLE001  # other sessions go on
             _log.exception("stdio_session_failed")
         finally:
-            self._connections.remove(session)
+            self._open -= 1
 
-    async def _welcome(self, connection: MessageStream, session: _Session) -> None:
+    async def _welcome(self, connection: MessageStream) -> None:
         with anyio.fail_after(HELLO_WITHIN_S):
             hello = Hello.model_validate_json(await connection.line(MAX_HELLO_BYTES))
-        session.has_begun = True
-        refusal = self._refusal(hello) if session in self._connections else self._full()
+        refusal = self._refusal(hello) if self._open <= self._limit else self._full()
         await connection.send_line(Welcome(refusal=refusal).model_dump_json())
         if refusal is None:
             await _run(self._server_for(hello), connection)
 
     def _full(self) -> str:
-        clients = f"{self._connections.limit} clients over stdio share its process, as many as the limit allows"
+        clients = f"{self._limit} clients over stdio share its process, as many as the limit allows"
         return f"{clients}; end another client, and start this one again"
-
-
-class _Session:
-    """A connection of a client; it is idle until the client sends its first line."""
-
-    def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
-        self.has_begun = False
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.has_begun
-
-    @property
-    def awaits_client(self) -> bool:
-        return self.is_idle
-
-    def abort(self) -> None:
-        self.scope.cancel()
 
 
 @contextmanager

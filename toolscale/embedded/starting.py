@@ -17,7 +17,7 @@ from starlette.routing import Route
 from query.server.early import early_service
 from query.server.http import MCP_PATH, security_of
 from query.server.streaming import body_message, replayed
-from shared.service.http_server import HttpConfig
+from shared.service.http import HttpConfig
 
 if TYPE_CHECKING:
     from starlette.requests import Request

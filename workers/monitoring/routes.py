@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shared.service.http_server import HttpConfig, HttpLimits
+from shared.service.http import HttpConfig, HttpLimits
 from shared.service.open_files import caller_connections
 from shared.service.routes import liveness_route, metrics_response
 
@@ -64,7 +64,7 @@ def _followed(state: FollowedConfig | None) -> dict[str, object]:
 @contextmanager
 def served(app: Starlette, listener: socket.socket) -> Generator[None]:
     """Serve an application on this socket, in a thread, until the block ends."""
-    server = uvicorn.Server(HttpConfig(app, HttpLimits(min(CONNECTIONS, caller_connections())), has_lifespan=False))
+    server = uvicorn.Server(HttpConfig(app, HttpLimits(min(CONNECTIONS, caller_connections()))))
     thread = threading.Thread(target=server.run, args=([listener],), name="toolscale metrics", daemon=True)
     thread.start()
     try:

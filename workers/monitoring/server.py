@@ -10,7 +10,6 @@ import structlog
 
 from shared.errors import ConfigInvalid
 from shared.observability.metrics import registry_with
-from shared.service.sockets import bind
 from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:
@@ -45,7 +44,9 @@ def metrics_port(
     if settings.metrics_port is None:
         yield
         return
-    from workers.monitoring.routes import monitor_app, served  # noqa: PLC0415  # a process that only sends tasks has none
+    # a process that only sends tasks has no port
+    from shared.service.http import bind  # noqa: PLC0415
+    from workers.monitoring.routes import monitor_app, served  # noqa: PLC0415
 
     try:
         listener = bind(settings.metrics_host, settings.metrics_port, "metrics_host and metrics_port")

@@ -11,7 +11,7 @@ import pytest
 
 from query.tools.registry import builtin_definitions
 from shared.catalog import IndexedTool
-from shared.service.http_server import HttpLimits
+from shared.service.http import HttpLimits
 from shared.text.forms import count_forms
 from shared.text.tokens import counter
 from tests.support.browser import Browser, browser

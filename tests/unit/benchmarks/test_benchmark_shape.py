@@ -1,57 +1,51 @@
-"""The shape of the code: circles and upward imports are found, and lengths leave docstrings out."""
+"""The measures of the code, on source whose measures are known."""
 
 from __future__ import annotations
 
-import ast
+from benchmarks.shape import File, at, here, measures, table
 
-from benchmarks.shape import sizes
-from benchmarks.shape.imports import circles, import_graph, upwards
-from benchmarks.shape.tree import ROOT, Module
+SOURCE = '''"""A module."""
 
-
-def module(path: str, source: str = "") -> Module:
-    return Module(ROOT / path, source, ast.parse(source))
+from typing import Protocol
 
 
-def test_a_circle_holds_the_nodes_that_reach_each_other() -> None:
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}
+class Settings:
+    host: str = ""  # a comment
+    port: int = 0
 
-    assert circles(graph) == {frozenset({"b", "c"})}
-
-
-def test_an_import_of_a_name_is_one_of_the_module_it_names_or_comes_from() -> None:
-    graph = import_graph(
-        [
-            module("query/__init__.py"),
-            module("query/find.py", "import os\nfrom query import fit\nfrom query.fit import Fit\nfrom query import X"),
-            module("query/fit.py"),
-        ]
-    )
-
-    assert graph["query.find"] == {"query.fit", "query"}
+    def url(self) -> str:
+        return _joined(self.host, self.port)
 
 
-def test_an_import_runs_upwards_when_the_loose_module_leads_back_to_the_folder() -> None:
-    modules = [
-        module("query/find.py", "from query.tools.tool import Tool"),
-        module("query/caller.py"),
-        module("query/tools/tool.py"),
-        module("query/tools/find_tool.py", "from query.find import find\nfrom query.caller import Caller"),
-    ]
-
-    assert upwards(modules, "query") == [("query.tools.find_tool", "query.find")]
+class Engine(Protocol):
+    def run(self) -> None: ...
 
 
-def test_the_length_of_a_function_leaves_its_docstring_out() -> None:
-    source = 'def f():\n    """One.\n\n    Two.\n    """\n    return 1\n'
-
-    assert sizes.function_lengths([module("query/find.py", source)]) == [2]
+class _Private:
+    pass
 
 
-def test_settings_are_the_fields_of_the_class() -> None:
-    source = (
-        'class Settings:\n    config = 1\n    port: int = 1\n    """A port."""\n    host: str\n\nclass _Hidden: ...\n'
-    )
+def _joined(*parts: object) -> str:
+    return "".join(map(_text, parts)) + _text("")
 
-    assert sizes.settings([module("shared/settings.py", source)]) == 2
-    assert sizes.public_classes([module("shared/settings.py", source)]) == 1
+
+def _text(part: object) -> str:
+    return str(part)
+'''
+
+
+def test_each_measure_counts_what_its_name_says() -> None:
+    found = measures([File.of(SOURCE)])
+
+    assert found["lines"] == str(SOURCE.count("\n"))
+    assert (found["files"], found["public classes"], found["protocols"], found["settings"]) == ("1", "2", "1", "2")
+    assert found["private functions used once"].startswith("1 ")  # _joined; _text has two uses
+    assert found["lines of imports"].startswith("1 ")
+    assert found["lines with a comment"].startswith("1 ")
+
+
+def test_a_commit_and_the_checkout_have_the_same_measures() -> None:
+    before, now = measures(at("HEAD", ["shared"])), measures(here(["shared"]))
+
+    assert before.keys() == now.keys()
+    assert table({"before": before, "now": now}).count("\n") == len(now) + 1

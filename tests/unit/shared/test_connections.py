@@ -1,134 +1,132 @@
-"""The connection that is closed for a new one."""
+"""The connections of an HTTP server: which one is closed for a new one, and that every server counts them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
+import anyio
 import pytest
 import structlog
 
-from shared.service.connections import Connections, address_of
+from shared.service.http import Connections, address_of
+from tests.support.http_limits import ScriptedTransport
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.anyio
 
 
-@dataclass(eq=False)
-class Scripted:
-    """A connection in a state that the test chooses."""
-
-    name: str = ""
-    is_idle: bool = True
-    awaits_client: bool = True
-    is_aborted: bool = False
-
-    def abort(self) -> None:
-        self.is_aborted = True
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
-def opened(connections: Connections, host: str, number: int) -> list[Scripted]:
-    """Open idle connections from a host."""
-    made = [Scripted(f"{host}#{i}") for i in range(number)]
+def opened(connections: Connections, *hosts: str) -> list[ScriptedTransport]:
+    """Open a connection from each of these hosts."""
+    made = [ScriptedTransport(host) for host in hosts]
     for each in made:
-        connections.add(each, host)
+        each.connection = connections.add(each)
     return made
 
 
-def works(connection: Scripted) -> None:
-    connection.is_idle = connection.awaits_client = False
+def closed(transports: list[ScriptedTransport]) -> list[int]:
+    """Return the positions of those that were closed."""
+    return [position for position, each in enumerate(transports) if each.is_aborted]
 
 
-def closed(*groups: list[Scripted]) -> list[str]:
-    return [each.name for group in groups for each in group if each.is_aborted]
-
-
-def test_the_address_with_the_most_connections_loses_its_oldest() -> None:
+async def test_the_address_with_the_most_connections_loses_the_one_that_was_idle_for_longest() -> None:
     connections = Connections(4)
-    many, few = opened(connections, "192.0.2.1", 3), opened(connections, "192.0.2.2", 1)
+    made = opened(connections, "192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2")
+    connections.begin_request(made[1].connection)
+    connections.end_request(made[1].connection)
 
-    new = opened(connections, "192.0.2.3", 1)
+    made += opened(connections, "192.0.2.3")
 
-    assert closed(many, few, new) == ["192.0.2.1#0"]
+    assert closed(made) == [2]
     assert len(connections) == 4
 
 
-def test_one_address_alone_has_all_connections_and_replaces_its_own() -> None:
+async def test_one_address_alone_has_all_connections_and_replaces_its_own() -> None:
     connections = Connections(3)
 
-    made = opened(connections, "192.0.2.1", 5)
+    made = opened(connections, *["192.0.2.1"] * 5)
 
-    assert closed(made) == ["192.0.2.1#0", "192.0.2.1#1"]
-
-
-def test_a_connection_that_was_idle_for_longer_is_closed_first() -> None:
-    connections = Connections(2)
-    made = opened(connections, "192.0.2.1", 2)
-    connections.renew(made[0])
-
-    opened(connections, "192.0.2.2", 1)
-
-    assert closed(made) == ["192.0.2.1#1"]
+    assert closed(made) == [0, 1]
 
 
-def test_a_request_in_flight_is_not_cut_off_while_another_connection_is_idle() -> None:
+async def test_a_request_in_flight_is_not_cut_off_while_another_connection_of_its_address_is_idle() -> None:
     connections = Connections(3)
-    made = opened(connections, "192.0.2.1", 3)
-    works(made[0])
-    made[1].is_idle = False  # its body is on the way
+    made = opened(connections, *["192.0.2.1"] * 3)
+    connections.begin_request(made[0].connection)
 
-    opened(connections, "192.0.2.2", 2)
+    made += opened(connections, "192.0.2.2", "192.0.2.2")
 
-    assert closed(made) == ["192.0.2.1#1", "192.0.2.1#2"]
+    assert closed(made) == [1, 2]
 
 
-def test_a_slow_client_cannot_keep_others_out_with_requests_in_flight() -> None:
+async def test_requests_in_flight_of_one_address_keep_no_other_out() -> None:
     connections = Connections(2)
-    made = opened(connections, "192.0.2.1", 2)
+    made = opened(connections, *["192.0.2.1"] * 2)
     for each in made:
-        each.is_idle = False
+        connections.begin_request(each.connection)
 
-    new = opened(connections, "192.0.2.2", 1)
+    made += opened(connections, "192.0.2.2")
 
-    assert closed(made, new) == ["192.0.2.1#0"]
+    assert closed(made) == [1]
 
 
-def test_the_largest_address_loses_its_newest_request_to_another_address() -> None:
+async def test_the_new_connection_is_closed_if_no_address_has_more_and_all_have_requests_in_flight() -> None:
     connections = Connections(2)
-    made = opened(connections, "192.0.2.1", 2)
+    made = opened(connections, "192.0.2.1", "192.0.2.2")
     for each in made:
-        works(each)
+        connections.begin_request(each.connection)
 
-    new = opened(connections, "192.0.2.2", 1)
+    made += opened(connections, "192.0.2.3")
 
-    assert closed(made, new) == ["192.0.2.1#1"]
+    assert closed(made) == [2]
 
 
-def test_the_new_connection_is_closed_if_no_address_has_more_and_the_service_works_for_all() -> None:
+async def test_a_connection_with_a_pipelined_request_in_flight_is_not_idle() -> None:
     connections = Connections(2)
-    made = [*opened(connections, "192.0.2.1", 1), *opened(connections, "192.0.2.2", 1)]
-    for each in made:
-        works(each)
+    made = opened(connections, "192.0.2.1", "192.0.2.1")
+    connections.begin_request(made[0].connection)
+    connections.begin_request(made[0].connection)
+    connections.end_request(made[0].connection)
 
-    new = opened(connections, "192.0.2.3", 1)
+    made += opened(connections, "192.0.2.1")
 
-    assert closed(made, new) == ["192.0.2.3#0"]
+    assert closed(made) == [1]
 
 
-def test_a_connection_that_ended_makes_room() -> None:
+async def test_a_connection_that_ended_makes_room() -> None:
     connections = Connections(1)
-    (first,) = opened(connections, "192.0.2.1", 1)
-    connections.remove(first)
-    connections.remove(first)
+    made = opened(connections, "192.0.2.1")
+    connections.begin_request(made[0].connection)
+    connections.remove(made[0].connection)
+    connections.remove(made[0].connection)
 
-    new = opened(connections, "192.0.2.1", 1)
+    made += opened(connections, "192.0.2.1")
+    connections.end_request(made[0].connection)  # its last request may end later
 
-    assert closed([first], new) == []
-    connections.renew(first)  # its last response may end later
-    assert first not in connections
+    assert closed(made) == []
+    assert len(connections) == 1
 
 
-def test_a_storm_of_connections_is_one_line() -> None:
+async def test_a_silent_connection_is_closed_once_its_client_has_read_what_is_left() -> None:
+    connections = Connections(1, request_within_s=0)
+
+    (silent,) = opened(connections, "192.0.2.1")
+
+    with anyio.fail_after(60):
+        await silent.closed.wait()
+    assert not silent.is_aborted
+
+
+async def test_a_storm_of_connections_is_one_line() -> None:
     connections = Connections(2)
 
     with structlog.testing.capture_logs() as lines:
-        opened(connections, "192.0.2.1", 1_000)
+        opened(connections, *["192.0.2.1"] * 1_000)
 
     (line,) = lines
     assert (line["event"], line["limit"], line["client"]) == ("connection_limit_reached", 2, "192.0.2.1")
@@ -143,8 +141,18 @@ def test_a_storm_of_connections_is_one_line() -> None:
         ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
         ("::ffff:192.0.2.1", "192.0.2.1"),
         ("fe80::1%eth0", "fe80::/64"),
-        (None, "local"),
     ],
 )
-def test_a_host_with_a_network_of_ipv6_counts_as_one_client(host: str | None, address: str) -> None:
+async def test_a_host_with_a_network_of_ipv6_counts_as_one_client(host: str, address: str) -> None:
     assert address_of(host) == address
+
+
+async def test_no_server_is_configured_without_the_limits() -> None:
+    packages = ("query", "shared", "toolscale", "workers")
+    modules = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+
+    configured = [path for path in modules if "uvicorn.Config" in path.read_text(encoding="utf-8")]
+
+    # query/server/shutdown.py has it as the type of an argument
+    assert {path.name for path in configured} == {"http.py", "shutdown.py"}
+    assert not [path for path in modules if "uvicorn.Config(" in path.read_text(encoding="utf-8")]

@@ -20,6 +20,8 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 # what each process loads before it works
 OFF = """
 import sys
+import os
+os.environ["REDIS_URL"] = "redis://127.0.0.1:1"  # a worker needs one
 import query.__main__, toolscale.embedded.service, workers.app, workers.events_api.__main__
 from shared.observability.tracing import configure_tracing, span
 configure_tracing("test", {})

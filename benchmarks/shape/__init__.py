@@ -1,1 +1,0 @@
-"""The shape of the code: places, imports, the two main paths, sizes and English, as one table."""
