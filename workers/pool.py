@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from shared.errors import ServerError
 from shared.observability.failures import FailureLog
-from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
+from workers.fetch.turns import FetchInterrupted, interrupt_fetches
 from workers.metrics import Stages
 from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress, WorkerSample

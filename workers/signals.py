@@ -22,7 +22,7 @@ from shared.service.protection import full_environment
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
 from workers.emit import Emitter
-from workers.fetch.interrupt import interrupt_fetches_after
+from workers.fetch.turns import interrupt_fetches_after
 from workers.metrics import BacklogGauges
 from workers.monitoring.beat import show_ticks
 from workers.monitoring.index import warn_if_index_unreachable

@@ -11,7 +11,7 @@ from celery import Celery, current_task
 from shared.errors import Retryable, ServerError
 from shared.observability.failures import FailureLog
 from shared.observability.tracing import use_parent_trace
-from workers.fetch.interrupt import FetchInterrupted
+from workers.fetch.turns import FetchInterrupted
 
 if TYPE_CHECKING:
     from workers.work import Work

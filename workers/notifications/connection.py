@@ -21,7 +21,7 @@ from shared.upstream.secrets import secrets_of
 from shared.upstream.transport.errors import FOREIGN_ERRORS, status_error, to_server_error
 from shared.upstream.transport.open import open_transport
 from shared.upstream.transport.session_state import SessionState
-from workers.fetch.raw_tools import RawToolInterceptor
+from workers.fetch.session import RawToolInterceptor
 
 # This connection carries no tools, so its messages are small.
 MAX_MESSAGE_BYTES = 256 << 10

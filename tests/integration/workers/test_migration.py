@@ -48,7 +48,7 @@ from tests.support.index_versions import (
 )
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
-from workers.indexing.failures import FailurePolicy
+from workers.indexing.records import FailurePolicy
 from workers.ingest import reconcile
 from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, SOURCE
 
