@@ -19,8 +19,8 @@ from shared.text.tokens import Counter, counters
 from workers.fetch.turns import LargePayloadSlots, StartTurns, starts_at_once
 from workers.indexing.features import FeatureLocks
 from workers.indexing.records import FailurePolicy
-from workers.maintenance.migrate import ModelRollout
-from workers.maintenance.rebuild import rebuild_if_lost
+from workers.upkeep.migrate import ModelRollout
+from workers.upkeep.recover import rebuild_if_lost
 
 # Reconciliations of a worker that count and embed at a time: while the first waits for the interpreter, the second
 # uses the core.

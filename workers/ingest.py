@@ -39,8 +39,8 @@ from workers.indexing.records import (
     stopped_record,
     unlisted_record,
 )
-from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
 from workers.metrics import stage
+from workers.upkeep.migrate import SOURCE as MIGRATION_SOURCE
 
 SOURCE = "toolscale/worker"
 

@@ -14,19 +14,22 @@ from typing import Any
 import structlog
 
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, ServerError
+from shared.index.versions import IndexVersions
 from shared.intents.intents import Intents
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
 from workers.ingest import reconcile
-from workers.maintenance.audit import AuditRounds
-from workers.maintenance.rebuild import maintain_index
-from workers.maintenance.restore import restore_if_lost
 from workers.metrics import counted_reconcile
+from workers.upkeep.audit import AuditRounds
+from workers.upkeep.migrate import Released, migrate, request_missed
+from workers.upkeep.recover import rebuild_if_lost, restore_if_lost
 
 SWEEP_LIMIT = 500
 # Waiting reconciliations at which a sweep requests no further ones: the workers are behind, and Redis has a limit of
 # memory.
 QUEUE_LIMIT = 10_000
+# Seconds for which a previous index version stays: by then every query service has switched.
+RETIRED_AFTER_S = 600.0
 
 
 class Work:
@@ -116,3 +119,34 @@ class Work:
         intent = self._intents().intent(server_id)
         if intent and intent.message_pending and not intent.is_throttled:
             self._wake(server_id)
+
+
+def maintain_index(versions: IndexVersions, intents: Intents, audits: AuditRounds, released: Released) -> None:
+    """Rebuild a lost index, continue a migration, delete retired index versions, and audit the next servers.
+
+    No server is audited during a migration, since the next index version is a copy of the active one, nor while
+    reconciliations are due, which come first.
+
+    Raises:
+        IndexUnavailable: the index does not answer.
+        IntentsUnavailable: the intent store does not answer.
+    """
+    rebuild_if_lost(versions, intents)
+    if not versions.store.is_filled():
+        # filled once every server that an earlier index had is listed, or cannot be listed now
+        awaited = sum(record.is_listed_before for record in versions.current()[0].index.servers())
+        if not awaited:
+            versions.store.mark_complete(is_filled=True)
+        structlog.get_logger().info("index_filled" if not awaited else "index_filling", awaited=awaited)
+    stored = versions.store.versions()
+    if stored.next_version:
+        migrate(versions, intents, released)
+        return
+    if stored.active:
+        request_missed(versions.store, intents, stored.active)
+    if intents.migration():
+        intents.note_migration(None)  # abandoned, or the active version was requested again
+    for name in versions.store.drop_retired(RETIRED_AFTER_S):
+        structlog.get_logger().info("index_version_deleted", collection=name)
+    if stored.active and not intents.backlog().due:
+        audits.continue_round(versions.store.index(stored.active), intents)

@@ -27,7 +27,7 @@ from tests.support.fakes import FakeEmbedder
 from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
 from workers.indexing.records import FailurePolicy
-from workers.maintenance.audit import AuditResult, audit, differences
+from workers.upkeep.audit import AuditResult, audit, differences
 from workers.work import Work
 
 OpenStore = Callable[[], Intents]
