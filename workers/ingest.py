@@ -39,7 +39,7 @@ from workers.indexing.records import (
     stopped_record,
     unlisted_record,
 )
-from workers.metrics import stage
+from workers.monitoring.metrics import stage
 from workers.upkeep.migrate import SOURCE as MIGRATION_SOURCE
 
 SOURCE = "toolscale/worker"

@@ -63,7 +63,7 @@ def kubernetes(
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources until interrupted, each in a thread of its own."""
-    from workers.producers.process import source_process  # noqa: PLC0415
+    from workers.process import source_process  # noqa: PLC0415
     from workers.sources.announcer import SourceAnnouncer  # noqa: PLC0415
     from workers.sources.watcher import LIST_EVERY_S, READY_WITHIN_S, Watcher  # noqa: PLC0415
 

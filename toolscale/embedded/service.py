@@ -41,7 +41,7 @@ from workers.emit import Emitter
 from workers.events_api.producers import producers_of
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import events_route
-from workers.metrics import BacklogGauges
+from workers.monitoring.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from workers.emit import Emitter, message_time_s
 from workers.events_api.producers import Producers, required_producers
 from workers.events_api.recorder import EventRecorder
 from workers.events_api.routes import EVENTS_PATH, MAX_BODY_BYTES, events_route, metrics_route
-from workers.metrics import BacklogGauges
-from workers.monitoring.index import warn_if_index_unreachable
-from workers.producers.enqueue import broker_enqueue, enqueue_in_background
+from workers.monitoring.checks import warn_if_index_unreachable
+from workers.monitoring.metrics import BacklogGauges
+from workers.process import broker_enqueue, enqueue_in_background
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

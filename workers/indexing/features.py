@@ -19,7 +19,7 @@ from shared.text.embedding import Embedder
 from shared.text.forms import count_forms
 from shared.text.tokens import Counter
 from shared.text.vectors import tool_vectors
-from workers.metrics import stage
+from workers.monitoring.metrics import stage
 
 Definitions = Mapping[str, ToolDefinition]
 """Definitions by digest."""

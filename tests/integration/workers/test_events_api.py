@@ -33,7 +33,7 @@ from workers.emit import Emitter
 from workers.events_api.cloudevents import BATCH, MAX_BATCH
 from workers.events_api.producers import ProducerRights
 from workers.events_api.recorder import EventRecorder
-from workers.producers.enqueue import WAITING_LIMIT, enqueue_in_background
+from workers.process import WAITING_LIMIT, enqueue_in_background
 
 PACE = RetryPolicy(1.0, 4.0)
 # what a producer is promised
