@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import structlog
 from celery import Celery, bootsteps, current_task, signals
@@ -38,9 +38,6 @@ from workers.monitoring.checks import STUCK_AFTER_S, warn_if_index_unreachable
 from workers.monitoring.metrics import QUEUE, BacklogGauges
 from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.work import Work
-
-if TYPE_CHECKING:
-    pass
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"

@@ -205,7 +205,7 @@ ROUTES = {
     "worker-default": "workers/monitoring/port.py",
     "worker-burst": "workers/monitoring/port.py",
     "query": "query/server/http.py",
-    "events-api": "workers/events_api/app.py",
+    "events-api": "workers/events_api/api.py",
 }
 
 
