@@ -16,8 +16,7 @@ from shared.observability.logging import configure_logging
 from shared.service.interrupts import interrupt_once
 from shared.settings import Settings, load_service_settings
 from workers.monitoring.checks import warn_if_index_unreachable
-from workers.notifications.lease import ListeningLease
-from workers.notifications.supervisor import SOURCE, connection_limit, listeners_running
+from workers.notifications.supervisor import SOURCE, ListeningLease, connection_limit, listeners_running
 from workers.process import source_process
 
 # The supervisor reads the intents every two seconds.
