@@ -166,9 +166,18 @@ def _reconcile_intent(intent: Intent, deps: Dependencies) -> Ingested | None:
     elif intent.attempts > deps.failure_policy.quarantine_after:
         park(intent, index, deps.intents, deps.failure_policy.quarantine_after)
         return None
-    features = FeatureDependencies(index, active.embedder, deps.counters, deps.computing, deps.feature_locks)
-    run = Run(intent, index, features, deps)
-    ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
+    if intent.status == "stopped":
+        # hidden and not counted; the tools stay, so that the server's return embeds nothing
+        next_revision = deps.intents.next_revision
+        record = stopped_record(known_record(intent, index, next_revision), intent, next_revision())
+        invalidate_record(index.server(intent.server_id), index)
+        index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
+        index.put_server(record)
+        structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
+        ingested: Ingested = Hidden()
+    else:
+        features = FeatureDependencies(index, active.embedder, deps.counters, deps.computing, deps.feature_locks)
+        ingested = _reconcile_running(Run(intent, index, features, deps))
     if not deps.is_active(active.version):
         deps.intents.request(intent.server_id, MIGRATION_SOURCE)  # the tools went to the previous version
     unaccepted = None if ingested.catalogue_id is None else ingested.unaccepted
@@ -198,17 +207,6 @@ def _reconcile_running(run: Run) -> Ingested:
     took_ms = round((time.monotonic() - started) * 1000)
     log.info("server_indexed", took_ms=took_ms, **ingested.counts())
     return ingested
-
-
-def _reconcile_stopped(run: Run) -> Ingested:
-    """Hide the server's tools and exclude them from counts; they stay, so that its return embeds nothing."""
-    intent, index, next_revision = run.intent, run.index, run.deps.intents.next_revision
-    record = stopped_record(known_record(intent, index, next_revision), intent, next_revision())
-    invalidate_record(index.server(intent.server_id), index)
-    index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
-    index.put_server(record)
-    structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
-    return Hidden()
 
 
 def _write_batch(

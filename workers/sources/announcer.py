@@ -71,7 +71,9 @@ class SourceAnnouncer:
         changed = [
             server
             for server_id, server in wanted.items()
-            if self._announced.get(server_id) != server or not _agrees(recorded.get(server_id), server)
+            if self._announced.get(server_id) != server
+            or (intent := recorded.get(server_id)) is None
+            or (intent.status, intent.announcement) != ("running", server.announcement)
         ]
         return self._emit_all(changed, {*wanted, *kept}, recorded.values())
 
@@ -141,10 +143,6 @@ def _by_id(running: Iterable[Running]) -> dict[str, Running]:
     for server in running:
         by_id.setdefault(server.announcement.server_id, server)
     return by_id
-
-
-def _agrees(intent: Intent | None, running: Running) -> bool:
-    return intent is not None and intent.status == "running" and intent.announcement == running.announcement
 
 
 class SourceUnavailable(Retryable):

@@ -191,15 +191,7 @@ def copy_batch(server_id: str, active: OpenVersion, next_version: OpenVersion) -
     missing = [name for name in active_states if next_states.get(name) != active_states[name]]
     extra = next_states.keys() - active_states.keys()
     tools = list(active.index.get([point_id(server_id, name) for name in missing[:BATCH]]).values())
-    next_version.index.upsert(_embedded(server_id, tools, active, next_version))
-    next_version.index.delete(server_id, extra)
-    return len(missing)
-
-
-def _embedded(
-    server_id: str, tools: list[IndexedTool], active: OpenVersion, next_version: OpenVersion
-) -> list[EmbeddedTool]:
-    """Return the tools with the next version's vectors; vectors of the same digest are reused."""
+    # vectors of the same digest are reused
     stored = next_version.index.features_by_digest({tool.digest for tool in tools if tool.digest})
     unknown = {_key(tool): tool.definition for tool in tools if tool.digest not in stored}
     record = active.index.server(server_id)
@@ -207,7 +199,9 @@ def _embedded(
     vectors = {digest: features.vectors for digest, features in stored.items()} | dict(
         zip(unknown, computed, strict=True)
     )
-    return [EmbeddedTool(tool, vectors[_key(tool)]) for tool in tools]
+    next_version.index.upsert([EmbeddedTool(tool, vectors[_key(tool)]) for tool in tools])
+    next_version.index.delete(server_id, extra)
+    return len(missing)
 
 
 def _key(tool: IndexedTool) -> str:

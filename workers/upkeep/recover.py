@@ -5,9 +5,10 @@ An event without a reconciliation is lost with the intent store, until the serve
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import structlog
 
-from shared.catalog import ServerRecord
 from shared.errors import LeaseHeld
 from shared.events import ServerAnnouncement
 from shared.index.tools import ToolIndex
@@ -38,38 +39,35 @@ def rebuild_if_lost(versions: IndexVersions, intents: Intents) -> None:
     """
     if versions.store.is_complete():
         return
-    try:
-        # a second rebuild could overwrite the records of reconciliations that the first one requested
-        with intents.lease(REBUILD_LEASE):
-            _rebuild(versions, intents)
-    except LeaseHeld:
-        return
+    # a second rebuild could overwrite the records of reconciliations that the first one requested
+    with suppress(LeaseHeld), intents.lease(REBUILD_LEASE):
+        if versions.store.is_complete():
+            return  # another process rebuilt it before this one had the lease
+        versions.store.repair(versions.own, known_models)
+        index = versions.current()[0].index
+        _unlist(index, intents)
+        known = list(intents.intents())
+        for intent in known:
+            # both stores have the server before its next reconciliation
+            if index.server(intent.server_id) is None:
+                record = unlisted_record(intent, intents.next_revision())
+                index.put_server(record.model_copy(update={"status": intent.status}))
+        servers = [intent.server_id for intent in known if intent.committed]
+        for server_id in servers:
+            # of a stopped server this restores the record only; its status may have changed since the intent was read
+            intents.request(server_id, REBUILD_SOURCE)
+        versions.store.mark_complete(is_filled=not servers)
+        if servers:
+            structlog.get_logger().warning("index_rebuilding", servers=len(servers))
 
 
-def _rebuild(versions: IndexVersions, intents: Intents) -> None:
-    if versions.store.is_complete():
-        return  # another process rebuilt it before this one had the lease
-    versions.store.repair(versions.own, known_models)
-    index = versions.current()[0].index
-    # servers whose tools are lost are not listed any more, so that responses report them as pending
+def _unlist(index: ToolIndex, intents: Intents) -> None:
+    """Mark the records of servers whose tools are lost as not listed, so that responses report them as pending."""
     servers_with_tools = index.servers_with_tools()
     for record in index.servers():
         if record.is_listed and record.server_id not in servers_with_tools:
             unlisted = {"features_version": "", "catalog_digest": "", "revision": intents.next_revision()}
             index.put_server(record.model_copy(update=unlisted))
-    known = list(intents.intents())
-    for intent in known:
-        # both stores have the server before its next reconciliation
-        if index.server(intent.server_id) is None:
-            record = unlisted_record(intent, intents.next_revision())
-            index.put_server(record.model_copy(update={"status": intent.status}))
-    servers = [intent.server_id for intent in known if intent.committed]
-    for server_id in servers:
-        # of a stopped server this restores the record only; its status may have changed since the intent was read
-        intents.request(server_id, REBUILD_SOURCE)
-    versions.store.mark_complete(is_filled=not servers)
-    if servers:
-        structlog.get_logger().warning("index_rebuilding", servers=len(servers))
 
 
 def restore_if_lost(intents: Intents, index: ToolIndex) -> None:
@@ -79,7 +77,25 @@ def restore_if_lost(intents: Intents, index: ToolIndex) -> None:
     """
     if intents.is_complete():
         return
-    restored = sum(intents.insert_if_absent(_intent(record)) for record in index.servers())
+    restored = 0
+    for record in index.servers():
+        is_down = record.status == "stopped"
+        intent = Intent(
+            server_id=record.server_id,
+            status="stopped" if is_down else "running",
+            announcement=ServerAnnouncement(
+                server_id=record.server_id, groups=record.groups, labels=record.labels, **record.endpoint.model_dump()
+            ),
+            source=record.source or RESTORE_SOURCE,
+            # above every generation in the index
+            desired=record.generation if is_down else record.generation + 1,
+            committed=record.generation,
+            failures=record.failures,
+            listed_at=record.last_listed_at,
+            catalogue_id=record.catalogue_id,
+            due_at=None if is_down else DUE_AT_ONCE,
+        )
+        restored += intents.insert_if_absent(intent)
     intents.mark_complete()
     if restored:
         structlog.get_logger().warning("intents_restored", servers=restored)
@@ -96,24 +112,5 @@ def restored_intent(stored: Intent, now: float) -> Intent:
         desired=stored.desired if is_down else stored.desired + 1,
         committed=stored.desired,
         announced_at=now,
-        due_at=None if is_down else DUE_AT_ONCE,
-    )
-
-
-def _intent(record: ServerRecord) -> Intent:
-    """Return an intent with a due reconciliation, above every generation in the index."""
-    is_down = record.status == "stopped"
-    return Intent(
-        server_id=record.server_id,
-        status="stopped" if is_down else "running",
-        announcement=ServerAnnouncement(
-            server_id=record.server_id, groups=record.groups, labels=record.labels, **record.endpoint.model_dump()
-        ),
-        source=record.source or RESTORE_SOURCE,
-        desired=record.generation if is_down else record.generation + 1,
-        committed=record.generation,
-        failures=record.failures,
-        listed_at=record.last_listed_at,
-        catalogue_id=record.catalogue_id,
         due_at=None if is_down else DUE_AT_ONCE,
     )
