@@ -1,4 +1,4 @@
-"""The Celery app of the workers: its configuration, its tasks, and what its signals start and end.
+"""The Celery app of the workers: its configuration, its tasks, and what its signals start, measure and end.
 
 Any producer can send `toolscale.accept_event` by name, with one CloudEvent object.
 
@@ -8,36 +8,52 @@ redelivery quick; the sweep repairs the rest.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import signal
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from celery import Celery, bootsteps, current_task, signals
 from celery.concurrency.thread import TaskPool as ThreadsPool
+from celery.worker import state
 from kombu.exceptions import OperationalError
+from prometheus_client import Gauge, Histogram
 from typing_extensions import override
 
 from shared.errors import ConfigInvalid, Retryable, ServerError
 from shared.observability.failures import FailureLog
 from shared.observability.logging import configure_logging
-from shared.observability.tracing import configure_tracing, flush_spans, use_parent_trace
+from shared.observability.tracing import configure_tracing, flush_spans, traceparent, use_parent_trace
 from shared.service.protection import full_environment
-from shared.service.redis import parse_redis_url
+from shared.service.redis import connect, parse_redis_url
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
-from shared.upstream.followed_config import followed_config_store
+from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from workers.dependencies import LazyDependencies
 from workers.emit import Emitter
 from workers.fetch.turns import FetchInterrupted, interrupt_fetches_after
-from workers.monitoring.celery import monitored, record_wait, show_ticks, stamp
-from workers.monitoring.checks import STUCK_AFTER_S, warn_if_index_unreachable
-from workers.monitoring.metrics import QUEUE, BacklogGauges
+from workers.monitoring.checks import (
+    CHECK_EVERY_S,
+    STUCK_AFTER_S,
+    Deadline,
+    HealthCheck,
+    PeriodicCheck,
+    WorkerProgress,
+    WorkerSample,
+    broker_checked,
+    warn_if_index_unreachable,
+)
+from workers.monitoring.metrics import QUEUE, SENT_AT, BacklogGauges, RedisGauges, Stages, read_queue, waited_s
 from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.work import Work
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 ACCEPT_EVENT = "toolscale.accept_event"
 RECONCILE_SERVER = "toolscale.reconcile_server"
@@ -55,6 +71,17 @@ HARD_LIMIT_AFTER_S = 15
 # A dead worker's message returns after the longest reconciliation and this time, checked at this interval.
 VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
+
+WRITE_EVERY_S = 10.0
+# Added to two intervals: Redis may be away for so long without an alert.
+LATE_AT_MOST_S = 15.0
+
+WAIT_SECONDS = Histogram(
+    "toolscale_task_wait_seconds",
+    "Time of tasks between send and start, by the clocks of both machines.",
+    ["task"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
 
 
 def build_app(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> Celery:
@@ -202,7 +229,7 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, st
         (signals.worker_init, lambda **_: configure_tracing("toolscale-worker", full_environment())),
         (signals.celeryd_after_setup, lambda **_: warn_if_index_unreachable(settings)),
         (signals.worker_ready, on_ready),
-        (signals.beat_init, show_ticks(settings, SWEEP_INTENTS)),
+        (signals.beat_init, show_ticks(settings)),
         (signals.worker_shutting_down, lambda **_: interrupt_fetches_after(settings.shutdown_grace_s)),
         (signals.worker_shutdown, on_shutdown),
         (signals.worker_process_shutdown, lambda **_: flush_spans()),
@@ -223,3 +250,95 @@ class IgnoresHangup(bootsteps.StartStopStep):
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
             # a handler, since child processes would inherit SIG_IGN
             signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@contextmanager
+def monitored(
+    settings: Settings,
+    gauges: Iterable[Collector],
+    concurrency: int,
+    write_index: HealthCheck | None,
+    *,
+    stuck_after_s: float,
+    followed_config: Callable[[], FollowedConfig | None],
+) -> Generator[None]:
+    """Serve the metrics and checks of this worker until the block ends; without a port, do nothing.
+
+    `gauges` are added to its metrics and those of Redis. `concurrency` is its number of parallel tasks.
+    `write_index` writes a small value to the index; it is None if child processes run the reconciliations.
+    `stuck_after_s` and `followed_config` are those of `metrics_port`.
+    """
+    if settings.metrics_port is None or settings.redis_url is None:
+        yield
+        return
+    from workers.monitoring.port import metrics_port  # noqa: PLC0415  # loads uvicorn; a sender of tasks has no port
+
+    with ExitStack() as opened:
+        client = opened.enter_context(connect(settings.redis_url))
+        progress = WorkerProgress(settings.longest_listing_s)
+
+        def sample() -> None:
+            begun, received = len(state.active_requests), len(state.reserved_requests)
+            # a received task that has not begun, for example in a frozen pool, also waits
+            waiting = read_queue(client).waiting + max(0, received - begun)
+            # the first of many large reconciliations may take long; their ended stages also count as progress
+            ended = state.all_total_count[0] - begun + Stages.ended
+            progress.add_sample(WorkerSample(waiting, ended, is_full=begun >= concurrency))
+
+        checks = {
+            "broker": PeriodicCheck(sample, CHECK_EVERY_S),
+            "tasks": PeriodicCheck(progress.problem, CHECK_EVERY_S),
+        }
+        if write_index:
+            checks["index"] = PeriodicCheck(write_index, WRITE_EVERY_S)
+        problems = {name: opened.enter_context(check.running()) for name, check in checks.items()}
+        port = metrics_port(
+            settings,
+            problems,
+            work=problems["tasks"],
+            gauges=(RedisGauges(client), *gauges),
+            stuck_after_s=stuck_after_s,
+            followed_config=followed_config,
+        )
+        opened.enter_context(port)
+        yield
+
+
+def record_wait(task: Any = None, **_: Any) -> None:
+    """Record the waiting time of a task with a send time: a receiver of Celery's `task_prerun`."""
+    sent = task.request.get(SENT_AT)
+    if isinstance(sent, int | float):
+        WAIT_SECONDS.labels(task.name).observe(waited_s(sent))
+
+
+def stamp(headers: dict[str, Any] | None = None, **_: Any) -> None:
+    """Add the send time and the trace to a message: a receiver of Celery's `before_task_publish`."""
+    if headers is not None:
+        headers[SENT_AT] = time.time()
+        if parent := traceparent():
+            headers["traceparent"] = parent
+
+
+def show_ticks(settings: Settings) -> Callable[..., None]:
+    """Return a receiver of Celery's `beat_init`, which opens the metrics port until the process ends."""
+
+    def on_init(**_: Any) -> None:
+        from workers.monitoring.port import metrics_port  # noqa: PLC0415
+
+        # here, since a worker has no ticks to show
+        last_tick = Gauge("toolscale_beat_last_tick_timestamp_seconds", "Time of the last sweep that this beat sent.")
+        last_tick.set_to_current_time()
+        in_time = Deadline(2 * settings.sweep_interval_s + LATE_AT_MOST_S)
+
+        def on_published(sender: str | None = None, **_: Any) -> None:
+            if sender == SWEEP_INTENTS:  # the broker accepted it
+                last_tick.set_to_current_time()
+                in_time.touch()
+
+        signals.after_task_publish.connect(on_published, weak=False)
+        opened = ExitStack()
+        atexit.register(opened.close)
+        checks = {"broker": opened.enter_context(broker_checked(settings)), "ticks": in_time.problem}
+        opened.enter_context(metrics_port(settings, checks, work=in_time.problem))
+
+    return on_init

@@ -10,7 +10,7 @@ import pytest
 from shared.errors import IndexUnavailable
 from shared.settings import Settings
 from toolscale.embedded.composition import SWEPT_WITHIN_S
-from workers.monitoring.celery import LATE_AT_MOST_S
+from workers.celery_app import LATE_AT_MOST_S
 from workers.monitoring.checks import (
     CHECK_EVERY_S,
     IDLE_AT_MOST_S,
