@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -221,20 +222,28 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, st
             running.enter_context(config_followed(follower))
         gc.freeze()  # a collection of all objects that the start made delays every reconciliation by 100 ms
 
-    def on_shutdown(**_: Any) -> None:
+    def on_shutdown() -> None:
         running.close()
         lazy.close()
 
+    def receiver(call: Callable[[], object]) -> Callable[..., None]:
+        """Return a receiver that ignores the arguments of its signal."""
+
+        def receive(**_: Any) -> None:
+            call()
+
+        return receive
+
     for celery_signal, handler in (
-        (signals.worker_init, lambda **_: configure_tracing("toolscale-worker", full_environment())),
-        (signals.celeryd_after_setup, lambda **_: warn_if_index_unreachable(settings)),
+        (signals.worker_init, receiver(lambda: configure_tracing("toolscale-worker", full_environment()))),
+        (signals.celeryd_after_setup, receiver(lambda: warn_if_index_unreachable(settings))),
         (signals.worker_ready, on_ready),
         (signals.beat_init, show_ticks(settings)),
-        (signals.worker_shutting_down, lambda **_: interrupt_fetches_after(settings.shutdown_grace_s)),
-        (signals.worker_shutdown, on_shutdown),
-        (signals.worker_process_shutdown, lambda **_: flush_spans()),
-        (signals.worker_process_shutdown, on_shutdown),
-        (signals.setup_logging, lambda **_: configure_logging(settings.log_level)),
+        (signals.worker_shutting_down, receiver(lambda: interrupt_fetches_after(settings.shutdown_grace_s))),
+        (signals.worker_shutdown, receiver(on_shutdown)),
+        (signals.worker_process_shutdown, receiver(flush_spans)),
+        (signals.worker_process_shutdown, receiver(on_shutdown)),
+        (signals.setup_logging, receiver(lambda: configure_logging(settings.log_level))),
         (signals.task_prerun, record_wait),
         (signals.before_task_publish, stamp),
     ):
@@ -247,9 +256,12 @@ class IgnoresHangup(bootsteps.StartStopStep):
 
     @override
     def start(self, parent: object) -> None:
+        def ignore(number: int, frame: FrameType | None) -> None:
+            pass
+
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
             # a handler, since child processes would inherit SIG_IGN
-            signal.signal(signal.SIGHUP, lambda *_: None)
+            signal.signal(signal.SIGHUP, ignore)
 
 
 @contextmanager
