@@ -16,10 +16,8 @@ import uvicorn
 from shared.observability.metrics import registry_with
 from shared.service.http import HttpConfig, bind
 from tests.support.waiting import eventually
-from workers.events_api.app import events_api_app
-from workers.events_api.cloudevents import STRUCTURED
+from workers.events_api.api import STRUCTURED, EventRecorder, events_api_app
 from workers.events_api.producers import Producers
-from workers.events_api.recorder import EventRecorder
 
 TOKEN = "a-token-for-tests"
 LIMIT = 16_384

@@ -26,7 +26,7 @@ from shared.intents.intents import Intents, open_intents
 from shared.service.private_file import write_private
 from shared.toolset import StoredToolset, Toolset
 from shared.validation import first_problem
-from workers.maintenance.restore import restored_intent
+from workers.upkeep.recover import restored_intent
 
 if TYPE_CHECKING:
     from query.history.store import SavingsHistory

@@ -105,7 +105,7 @@ def enqueue(settings: Settings, notified: list[str], server_id: str) -> None:
     if settings.is_embedded:
         return
     from workers.app import app  # noqa: PLC0415  # reads the environment, and loads Celery
-    from workers.tasks import send_reconcile  # noqa: PLC0415
+    from workers.celery_app import send_reconcile  # noqa: PLC0415
 
     try:
         send_reconcile(app, server_id)

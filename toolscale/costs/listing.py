@@ -16,9 +16,9 @@ from shared.errors import ServerError
 from shared.quoting import quoted_name
 from shared.upstream.dialler import dialler_for
 from toolscale.costs.counting import Cost, cost_of
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.interrupt import interrupt_fetches
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
+from workers.fetch.turns import interrupt_fetches
 
 if TYPE_CHECKING:
     from shared.catalog import Encoding

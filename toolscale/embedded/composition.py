@@ -27,12 +27,11 @@ from shared.upstream.mcp_json import Config
 from toolscale.client.emit import EmitResult, emit_result
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
-from workers.maintenance.rebuild import rebuild_if_lost
 from workers.monitoring.checks import Deadline, HealthCheck
-from workers.pool import ReconcilePool
 from workers.sources.announcer import announce_again, announce_config
 from workers.sources.mcp_json import ConfigFollower, config_followed
-from workers.work import Work
+from workers.upkeep.recover import rebuild_if_lost
+from workers.work import ReconcilePool, Work
 
 # A sweep runs each second; on a busy disk it may take longer without being unhealthy.
 SWEPT_WITHIN_S = 20.0

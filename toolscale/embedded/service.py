@@ -38,10 +38,9 @@ from toolscale.embedded.holder import listening
 from toolscale.embedded.sessions import Sessions, sessions_running
 from toolscale.embedded.startup_progress import report_startup
 from workers.emit import Emitter
+from workers.events_api.api import EventRecorder, events_route
 from workers.events_api.producers import producers_of
-from workers.events_api.recorder import EventRecorder
-from workers.events_api.routes import events_route
-from workers.metrics import BacklogGauges
+from workers.monitoring.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:

@@ -70,7 +70,9 @@ class ConfigFollower:
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
             problem = str(error) if isinstance(error, ConfigInvalid) else None
-            self._report(str(error))
+            if str(error) != self._reported:
+                _log.error("config_reconcile_failed", config=str(self._file.path), reason=str(error))
+                self._reported = str(error)
         else:
             self._reconciled_at.set_to_current_time()
             self._reported = ""
@@ -83,11 +85,6 @@ class ConfigFollower:
             if problem not in before:
                 _log.warning("config_entry_skipped", config=str(self._file.path), reason=str(problem))
         self._announced, self._checked_at = config, time.monotonic()
-
-    def _report(self, reason: str) -> None:
-        if reason != self._reported:
-            _log.error("config_reconcile_failed", config=str(self._file.path), reason=reason)
-            self._reported = reason
 
     def _store_state(self, problem: str | None) -> None:
         config = self._announced or Config()

@@ -38,7 +38,7 @@ from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
 from workers.dependencies import open_dependencies
-from workers.pool import ReconcilePool
+from workers.work import ReconcilePool
 
 
 @pytest.fixture

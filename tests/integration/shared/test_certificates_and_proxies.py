@@ -31,8 +31,8 @@ from tests.support.http_thread import SilentHandler, served
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.scripted_qdrant import creating, scripted_qdrant
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 LIMITS = Limits(timeout_s=30)
 NAME = "mcp.example.org"

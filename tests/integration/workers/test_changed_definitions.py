@@ -25,8 +25,7 @@ from tests.support.hostile.changing_server import ChangingServer, changing_serve
 from tests.support.hostile.messages import Message
 from tests.support.indexes import open_edge
 from workers.dependencies import lister
-from workers.fetch.slots import LargePayloadSlots
-from workers.fetch.starts import StartTurns
+from workers.fetch.turns import LargePayloadSlots, StartTurns
 from workers.ingest import reconcile
 
 pytestmark = pytest.mark.anyio

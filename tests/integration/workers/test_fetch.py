@@ -17,9 +17,8 @@ from tests.support.hostile.messages import MIXED_TOOLS, tool, unparsable_page
 from tests.support.hostile.processes import good_http, good_stdio, scripted_stdio
 from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.support.hostile.scripts import has_no_tools, on_tools_list, plays
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
-from workers.fetch.session import connect_mode
+from workers.fetch.definitions import Limits
+from workers.fetch.session import connect_mode, fetch_tools_blocking
 
 PATIENT = Limits(timeout_s=30)
 KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}

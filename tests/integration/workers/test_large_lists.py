@@ -22,10 +22,9 @@ from tests.support.hostile.messages import Message, Pages, as_dense_as_allowed, 
 from tests.support.hostile.processes import scripted_stdio
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.waiting import eventually
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.interrupt import FetchInterrupted
-from workers.fetch.limits import Limits
-from workers.fetch.slots import LargePayloadSlots
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
+from workers.fetch.turns import FetchInterrupted, LargePayloadSlots
 from workers.ingest import Ingested, reconcile
 
 LIMITS = Limits(timeout_s=60)

@@ -16,8 +16,8 @@ from shared.errors import ServerUnreachable
 from shared.upstream.dial import StdioTarget
 from shared.upstream.stderr_log import KEPT_BYTES, StderrLog, last_lines, log_file
 from tests.support.waiting import eventually
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 SECRET = "s3cr3t-key-of-test"
 LIMITS = Limits(timeout_s=60)

@@ -25,9 +25,8 @@ from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
 from tests.support.invisible import INVISIBLE, texts_in
 from workers.fetch import definitions
-from workers.fetch.definitions import ListingBuilder, read_definition
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits, ListingBuilder, read_definition
+from workers.fetch.session import fetch_tools_blocking
 
 VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 

@@ -8,6 +8,7 @@ Until then search finds them. A replica may have copied a wrong count, so its di
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Literal
 
 import structlog
 
-from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, ServerRecord, TokenSum
+from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope, TokenSum
 from shared.errors import EventInvalid, LeaseHeld
 from shared.index.tools import ToolIndex
 from shared.intents.intents import Intents
@@ -51,17 +52,17 @@ def differences(server_id: str, index: ToolIndex) -> list[Difference] | None:
         IndexUnavailable: the index does not answer.
     """
     record = index.server(server_id)
-    if record is None or not _is_settled(record):
+    if record is None or not record.is_listed or not record.catalog_digest:
         return None
-    scope = Scope(servers=frozenset({server_id}), status=record.status)
-    compared = [
-        Difference(server_id, encoding, form, _stated(record, encoding, form), index.token_sum(scope, encoding, form))
-        for encoding in ENCODINGS
-        for form in FORMS
-    ]
-    if index.server(server_id) != record:
-        return None
-    return [difference for difference in compared if difference.stated != difference.counted]
+    scope, found = Scope(servers=frozenset({server_id}), status=record.status), list[Difference]()
+    for encoding, form in itertools.product(ENCODINGS, FORMS):
+        tokens = record.model_tokens if form == "model" else record.tokens
+        uncounted = len(record.uncounted.get(encoding, ()))
+        stated = TokenSum(tokens.get(encoding, 0), record.tool_count - uncounted, uncounted)
+        counted = index.token_sum(scope, encoding, form)
+        if stated != counted:
+            found.append(Difference(server_id, encoding, form, stated, counted))
+    return found if index.server(server_id) == record else None
 
 
 def audit(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
@@ -77,50 +78,31 @@ def audit(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
     if not found:
         return "skipped" if found is None else "equal"
     try:
-        with intents.held(server_id):
-            return _audit_held(server_id, index, intents)
+        with intents.held(server_id):  # compared again, while no other run can write its tools
+            intent = intents.intent(server_id)
+            # after a model change, tools may be older than their record until their reconciliation
+            found = None if intent and intent.is_lagging else differences(server_id, index)
+            if not found:
+                return "skipped" if found is None else "equal"
+            for difference in found:
+                _log.warning(
+                    "counts_differ",
+                    server=server_id,
+                    encoding=difference.encoding,
+                    form=difference.form,
+                    stated=difference.stated.tokens,
+                    counted=difference.counted.tokens,
+                    tools_stated=difference.stated.tools,
+                    tools_counted=difference.counted.tools,
+                )
+            # first: from then on, every reconciliation counts the tools again, also without the rest
+            index.clear_digests({state.digest for state in index.tool_states(server_id).values()})
+            with suppress(EventInvalid):  # the store has no such server; its next announcement counts the tools
+                intents.request(server_id, SOURCE)
+            invalidate_record(index.server(server_id), index)
+            return "differs"
     except LeaseHeld:
         return "skipped"
-
-
-def _audit_held(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
-    """Compare a server again while no other run can write its tools."""
-    intent = intents.intent(server_id)
-    # after a model change, tools may be older than their record until their reconciliation
-    found = None if intent and intent.is_lagging else differences(server_id, index)
-    if not found:
-        return "skipped" if found is None else "equal"
-    for difference in found:
-        _log.warning(
-            "counts_differ",
-            server=server_id,
-            encoding=difference.encoding,
-            form=difference.form,
-            stated=difference.stated.tokens,
-            counted=difference.counted.tokens,
-            tools_stated=difference.stated.tools,
-            tools_counted=difference.counted.tools,
-        )
-    _request_recount(server_id, index, intents)
-    return "differs"
-
-
-def _request_recount(server_id: str, index: ToolIndex, intents: Intents) -> None:
-    """Clear the digests first: from then on, every reconciliation counts the tools again, also without the rest."""
-    index.clear_digests({state.digest for state in index.tool_states(server_id).values()})
-    with suppress(EventInvalid):  # the store has no such server; its next announcement counts the tools
-        intents.request(server_id, SOURCE)
-    invalidate_record(index.server(server_id), index)
-
-
-def _is_settled(record: ServerRecord) -> bool:
-    return record.is_listed and bool(record.catalog_digest)
-
-
-def _stated(record: ServerRecord, encoding: Encoding, form: Form) -> TokenSum:
-    tokens = record.model_tokens if form == "model" else record.tokens
-    uncounted = len(record.uncounted.get(encoding, ()))
-    return TokenSum(tokens.get(encoding, 0), record.tool_count - uncounted, uncounted)
 
 
 class AuditRounds:
@@ -146,20 +128,16 @@ class AuditRounds:
         if not self._running.acquire(blocking=False):
             return
         try:
-            self._audit_next(index, intents)
+            deadline_s = self._clock_s() + SLICE_S
+            self._allowed += self._interval_s
+            most = int(self._allowed)
+            self._allowed -= most
+            if most and not self._waiting:
+                self._waiting = list(index.revisions())
+                random.shuffle(self._waiting)  # processes that start together audit different servers
+            for _ in range(min(most, len(self._waiting))):
+                audit(self._waiting.pop(), index, intents)
+                if self._clock_s() > deadline_s:
+                    return
         finally:
             self._running.release()
-
-    def _audit_next(self, index: ToolIndex, intents: Intents) -> None:
-        deadline_s = self._clock_s() + SLICE_S
-        self._allowed += self._interval_s
-        most = int(self._allowed)
-        self._allowed -= most
-        if most and not self._waiting:
-            self._waiting = list(index.revisions())
-            random.shuffle(self._waiting)  # processes that start together audit different servers
-        for _ in range(min(most, len(self._waiting))):
-            server_id = self._waiting.pop()
-            audit(server_id, index, intents)
-            if self._clock_s() > deadline_s:
-                return

@@ -1,28 +1,35 @@
-"""The common parts of a process that only emits events: a watcher, or the notification listeners."""
+"""The common parts of a process that only emits events: a watcher, the notification listeners, or the events API."""
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Collection, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+import structlog
 
 from shared.intents.intents import open_intents
 from shared.observability.tracing import configure_tracing
 from shared.service.open_files import raise_open_files
 from shared.service.protection import full_environment
-from workers.emit import Emitter, message_time_s
-from workers.monitoring.checks import Deadline, first_problem
-from workers.monitoring.queue import broker_checked
-from workers.monitoring.server import metrics_port
-from workers.producers.enqueue import broker_enqueue, enqueue_in_background
+from workers.emit import Emitter, Enqueue, message_time_s
+from workers.monitoring.checks import Deadline, broker_checked, first_problem
+from workers.monitoring.port import metrics_port
 
 if TYPE_CHECKING:
     from shared.events import ServerEvent
     from shared.intents.intent import Intent
     from shared.intents.intents import Intents
     from shared.settings import Settings
-    from workers.emit import Enqueue
+
+# Beyond this limit a message is dropped; the sweep finds every recorded event.
+WAITING_LIMIT = 1_000
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +75,45 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
         metrics_port(settings, {"broker": broker, **checks}, work=first_problem(checks.values())),
     ):
         yield _SourceProcess(settings, intents, enqueue, deadlines)
+
+
+@contextmanager
+def enqueue_in_background(enqueue: Enqueue) -> Generator[Enqueue]:
+    """Yield a function that enqueues at once and never fails; the sweep replaces messages left at the end.
+
+    A thread sends the messages, so a hanging broker does not delay a producer.
+    """
+    waiting: queue.Queue[str | None] = queue.Queue(WAITING_LIMIT)
+    stopped = threading.Event()
+
+    def put(server_id: str) -> None:
+        try:
+            waiting.put_nowait(server_id)
+        except queue.Full:
+            _log.warning("enqueue_failed", server=server_id, reason=f"{WAITING_LIMIT} messages wait for the broker")
+
+    def send() -> None:
+        while (server_id := waiting.get()) is not None and not stopped.is_set():
+            try:
+                enqueue(server_id)
+            except Exception as error:  # noqa: BLE001  # brokers raise many errors, and the thread must survive all
+                _log.warning("enqueue_failed", server=server_id, reason=repr(error))
+
+    # a daemon: a hanging broker must not block the exit
+    threading.Thread(target=send, name="toolscale enqueue", daemon=True).start()
+    try:
+        yield put
+    finally:
+        stopped.set()
+        if waiting.empty():
+            waiting.put_nowait(None)
+
+
+def broker_enqueue(settings: Settings) -> Enqueue:
+    """Return the function that sends a message; without a shared broker it does nothing."""
+    if settings.is_embedded:
+        return lambda _: None
+    # loads Celery, which recording does not need
+    from workers.celery_app import build_app, send_reconcile  # noqa: PLC0415
+
+    return partial(send_reconcile, build_app(settings))

@@ -57,24 +57,21 @@ class ModelRollout:
         """
         if self._requested or not self._requesting.acquire(blocking=False):
             return
+        own, store = self._versions.own, self._versions.store
         try:
-            self._request()
+            stored = store.versions()
+            if stored.active and stored.requested != own:
+                if stored.active != own:
+                    self._versions.embedder(own.model).query("ready")
+                store.request_version(own)
+                _log.info("index_version_requested", model=own.model, collection=own.name, active=stored.active.name)
+            self._requested = stored.active is not None
         except (IndexUnavailable, ModelUnavailable) as error:
             if str(error) != self._last_reason:
-                _log.warning("index_version_request_failed", model=self._versions.own.model, reason=str(error))
+                _log.warning("index_version_request_failed", model=own.model, reason=str(error))
                 self._last_reason = str(error)
         finally:
             self._requesting.release()
-
-    def _request(self) -> None:
-        own, store = self._versions.own, self._versions.store
-        stored = store.versions()
-        if stored.active and stored.requested != own:
-            if stored.active != own:
-                self._versions.embedder(own.model).query("ready")
-            store.request_version(own)
-            _log.info("index_version_requested", model=own.model, collection=own.name, active=stored.active.name)
-        self._requested = stored.active is not None
 
 
 def migrate(versions: IndexVersions, intents: Intents, released: Released, slice_s: float = SLICE_S) -> None:
@@ -118,15 +115,22 @@ class _Slice:
 
     def run(self) -> None:
         self.store.ensure(self.next_version.version)
+        model = self.next_version.version.model
         try:
             # what changed during the first round is copied by the next, until a round copies nothing
             while any([self._copy(server_id) for server_id in self._lagging()]):
                 pass
         except ModelUnavailable as error:
-            self._abandon(error)
-        else:
-            self._note_progress()
-            self._switch_if_copied()
+            if self._is_wanted():
+                self.store.request_version(self.active.version)
+                _log.error("index_version_abandoned", model=model, reason=str(error))
+            return
+        servers = len(self._revisions())
+        done = servers - len(self._lagging())
+        # for people to read
+        self.intents.note_migration(MigrationProgress(model=model, servers=servers, done=done, at=self.intents.now()))
+        _log.info("index_version_progressed", model=model, servers=servers, copied=done)
+        self._switch_if_copied()
 
     def _lagging(self) -> list[str]:
         """Return the servers whose present record was not copied, in random order: processes begin with others."""
@@ -160,13 +164,6 @@ class _Slice:
                 return True
         return False
 
-    def _note_progress(self) -> None:
-        """Store the number of copied servers for people to read."""
-        model, servers = self.next_version.version.model, len(self._revisions())
-        done = servers - len(self._lagging())
-        self.intents.note_migration(MigrationProgress(model=model, servers=servers, done=done, at=self.intents.now()))
-        _log.info("index_version_progressed", model=model, servers=servers, copied=done)
-
     def _switch_if_copied(self) -> None:
         """Activate the next version if every server was copied to it, and only a few have changed since."""
         version = self.next_version.version
@@ -184,12 +181,6 @@ class _Slice:
     def _is_wanted(self) -> bool:
         return self.store.versions().next_version == self.next_version.version
 
-    def _abandon(self, error: ModelUnavailable) -> None:
-        """Request the active version again, since the next model cannot be loaded."""
-        if self._is_wanted():
-            self.store.request_version(self.active.version)
-            _log.error("index_version_abandoned", model=self.next_version.version.model, reason=str(error))
-
 
 def copy_batch(server_id: str, active: OpenVersion, next_version: OpenVersion) -> int:
     """Make a batch of a server's tools in the next version equal to the active ones; return how many differed.
@@ -200,15 +191,7 @@ def copy_batch(server_id: str, active: OpenVersion, next_version: OpenVersion) -
     missing = [name for name in active_states if next_states.get(name) != active_states[name]]
     extra = next_states.keys() - active_states.keys()
     tools = list(active.index.get([point_id(server_id, name) for name in missing[:BATCH]]).values())
-    next_version.index.upsert(_embedded(server_id, tools, active, next_version))
-    next_version.index.delete(server_id, extra)
-    return len(missing)
-
-
-def _embedded(
-    server_id: str, tools: list[IndexedTool], active: OpenVersion, next_version: OpenVersion
-) -> list[EmbeddedTool]:
-    """Return the tools with the next version's vectors; vectors of the same digest are reused."""
+    # vectors of the same digest are reused
     stored = next_version.index.features_by_digest({tool.digest for tool in tools if tool.digest})
     unknown = {_key(tool): tool.definition for tool in tools if tool.digest not in stored}
     record = active.index.server(server_id)
@@ -216,7 +199,9 @@ def _embedded(
     vectors = {digest: features.vectors for digest, features in stored.items()} | dict(
         zip(unknown, computed, strict=True)
     )
-    return [EmbeddedTool(tool, vectors[_key(tool)]) for tool in tools]
+    next_version.index.upsert([EmbeddedTool(tool, vectors[_key(tool)]) for tool in tools])
+    next_version.index.delete(server_id, extra)
+    return len(missing)
 
 
 def _key(tool: IndexedTool) -> str:
