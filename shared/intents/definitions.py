@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.documents import StoredDocument
+from shared.catalog import StoredDocument
 from shared.text.display import encodable
 from shared.text.forms import json_text
 

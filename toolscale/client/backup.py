@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
-from shared.documents import StoredDocument
+from shared.catalog import StoredDocument
 from shared.errors import BackupInvalid
 from shared.intents.definitions import Definitions
 from shared.intents.intent import Intent
