@@ -26,7 +26,7 @@ from shared.errors import ServerError, ServerTimeout
 from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
 from shared.observability.tracing import SpanKind, span
-from shared.text.forms import indexed_tool
+from shared.text.tokens import indexed_tool
 from workers.dependencies import Dependencies
 from workers.indexing.changes import review
 from workers.indexing.failures import park, record_failure

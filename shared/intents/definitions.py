@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.catalog import StoredDocument
 from shared.text.display import encodable
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 MAX_TEXT_BYTES = 64 << 10
 """Of the definitions in the changes of a server; of further changes, only digests are stored."""

@@ -23,7 +23,7 @@ from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect as connect_redis
 from shared.settings import Settings, load_settings
 from shared.text import BUNDLED_MODEL
-from shared.text.bundled import bundled_model
+from shared.text.embedding import bundled_model
 from shared.upstream.mcp_json import Config
 from tests.support.builders import definition, listing, up
 from tests.support.hostile.messages import one_page, tool
