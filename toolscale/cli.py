@@ -17,8 +17,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    from shared.service.imports import imported_at_once  # noqa: PLC0415
-    from shared.service.protection import protect_memory  # noqa: PLC0415
+    from shared.service.process import imported_at_once, protect_memory  # noqa: PLC0415
 
     protect_memory()
     # these imports take seconds; inside this function an interrupt of them exits with 130 too

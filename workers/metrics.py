@@ -12,7 +12,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 
 from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
-from shared.observability.tracing import span
+from shared.service.tracing import span
 
 if TYPE_CHECKING:
     from shared.intents.intent import Backlog

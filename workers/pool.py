@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from shared.errors import ServerError
-from shared.observability.failures import FailureLog
+from shared.service.logging import FailureLog
 from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
 from workers.metrics import Stages
 from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck

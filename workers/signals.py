@@ -16,9 +16,9 @@ from celery.concurrency.thread import TaskPool as ThreadsPool
 from kombu.exceptions import OperationalError
 from typing_extensions import override
 
-from shared.observability.logging import configure_logging
-from shared.observability.tracing import configure_tracing, flush_spans
-from shared.service.protection import full_environment
+from shared.service.logging import configure_logging
+from shared.service.process import full_environment
+from shared.service.tracing import configure_tracing, flush_spans
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
 from workers.emit import Emitter

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from celery import Celery, current_task
 
 from shared.errors import Retryable, ServerError
-from shared.observability.failures import FailureLog
-from shared.observability.tracing import use_parent_trace
+from shared.service.logging import FailureLog
+from shared.service.tracing import use_parent_trace
 from workers.fetch.interrupt import FetchInterrupted
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import SETS, QuerySet
 from benchmarks.retrieval.system import ask, ingested
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.text.embedding import BUNDLED_DIMENSION, BundledModel, bundled_model
 from shared.text.tokens import counter
 from toolscale.lint.shorter import shorter_definitions

@@ -25,7 +25,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.util import parse_url
 
-from shared.service.qdrant_addresses import addresses
+from shared.index import addresses
 
 if TYPE_CHECKING:
     from urllib3._base_connection import BaseHTTPConnection

@@ -62,7 +62,7 @@ from shared.index.points import (
     any_of,
     must,
 )
-from shared.service.private_file import make_private_directory
+from shared.service.files import make_private_directory
 
 if TYPE_CHECKING:
     from qdrant_edge import ConditionType

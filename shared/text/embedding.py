@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.catalog import QueryVectors, ToolVectors
 from shared.errors import ConfigInvalid, ModelUnavailable
-from shared.memory import return_freed_memory
+from shared.service.process import return_freed_memory
 from shared.text import BUNDLED_MODEL
 from shared.text.bm25 import query_terms, tool_terms, words
 

@@ -29,7 +29,7 @@ import structlog
 
 from shared.catalog import ENCODINGS, Encoding, IndexedTool, ToolDefinition, ToolFeatures
 from shared.errors import AssetInvalid, CountFailed
-from shared.memory import return_freed_memory
+from shared.service.process import return_freed_memory
 
 if TYPE_CHECKING:
     import tiktoken

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shared.errors import AddressForbidden, ConfigInvalid
-from shared.service.watched_file import FileSignature, file_signature
+from shared.service.files import FileSignature, file_signature
 from shared.upstream.dial import Target
 from shared.upstream.mcp_json import Config, read_config
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shared.service.qdrant_addresses import addresses
+from shared.index import addresses
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Dialler, OperatorServers
 from shared.upstream.stderr_log import log_directory

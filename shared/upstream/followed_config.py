@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import override
 
 from shared.errors import FollowedConfigUnavailable
-from shared.service.private_file import write_private
+from shared.service.files import write_private
 from shared.upstream.mcp_json import EntryProblem
 
 if TYPE_CHECKING:

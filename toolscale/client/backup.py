@@ -23,7 +23,7 @@ from shared.errors import BackupInvalid
 from shared.intents.definitions import Definitions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents, open_intents
-from shared.service.private_file import write_private
+from shared.service.files import write_private
 from shared.toolset import StoredToolset, Toolset
 from shared.validation import first_problem
 from workers.maintenance.restore import restored_intent

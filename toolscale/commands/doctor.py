@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from shared.errors import ConfigInvalid
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption

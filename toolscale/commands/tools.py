@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shared.errors import ServiceRejected
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, UrlOption, key_and_value

@@ -17,9 +17,8 @@ from shared.events import ServerEvent
 from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
-from shared.memory import return_freed_memory_early
 from shared.service.every import every
-from shared.service.protection import full_environment
+from shared.service.process import full_environment, return_freed_memory_early
 from shared.settings import Settings
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store

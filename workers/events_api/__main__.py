@@ -7,8 +7,8 @@ import sys
 import structlog
 
 from shared.errors import ToolscaleError
-from shared.observability.logging import configure_logging
-from shared.service.interrupts import interrupt_once
+from shared.service.logging import configure_logging
+from shared.service.process import interrupt_once
 from shared.settings import load_service_settings
 from workers.events_api.app import serve
 

@@ -13,12 +13,11 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from shared.intents.intents import open_intents
-from shared.observability.logging import configure_logging
-from shared.observability.metrics import registry_with
-from shared.observability.tracing import configure_tracing
 from shared.service.http import HttpConfig, bind
-from shared.service.protection import full_environment
-from shared.service.routes import liveness_route
+from shared.service.logging import configure_logging
+from shared.service.process import full_environment
+from shared.service.routes import liveness_route, registry_with
+from shared.service.tracing import configure_tracing
 from workers.emit import Emitter, message_time_s
 from workers.events_api.producers import Producers, required_producers
 from workers.events_api.recorder import EventRecorder

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shared.errors import AuthenticationFailed
-from shared.observability.tracing import use_parent_trace
 from shared.service.routes import metrics_response
+from shared.service.tracing import use_parent_trace
 from workers.events_api.cloudevents import BATCH, MEDIA_TYPES, BatchTooLong, documents, media_type
 from workers.events_api.recorder import NOT_RECORDED, RECORDED, REFUSED, RecordOutcome
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import ProtocolViolation
-from shared.service.protection import full_environment
+from shared.service.process import full_environment
 from shared.upstream.dial import StdioTarget, Target
 from shared.upstream.dialler import dialler_for
 from workers.fetch.fetch import fetch_tools_blocking

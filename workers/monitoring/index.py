@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from shared.service.qdrant_addresses import unreachable_reason
+from shared.index import unreachable_reason
 
 if TYPE_CHECKING:
     from shared.settings import Settings

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shared.service.http import HttpConfig, HttpLimits
-from shared.service.open_files import caller_connections
+from shared.service.process import caller_connections
 from shared.service.routes import liveness_route, metrics_response
 
 if TYPE_CHECKING:

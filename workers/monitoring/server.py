@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.errors import ConfigInvalid
-from shared.observability.metrics import registry_with
+from shared.service.routes import registry_with
 from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:

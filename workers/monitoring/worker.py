@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 from prometheus_client import Histogram
 
-from shared.observability.tracing import traceparent
 from shared.service.redis import connect
+from shared.service.tracing import traceparent
 from workers.metrics import Stages
 from workers.monitoring.checks import CHECK_EVERY_S, HealthCheck, PeriodicCheck
 from workers.monitoring.progress import WorkerProgress, WorkerSample

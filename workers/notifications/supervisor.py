@@ -19,9 +19,8 @@ from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerChanged, ServerRef
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
-from shared.observability.failures import FailureLog
-from shared.service.open_files import caller_connections, raise_open_files
-from shared.service.protection import full_environment
+from shared.service.logging import FailureLog
+from shared.service.process import caller_connections, full_environment, raise_open_files
 from shared.settings import Settings, Subscribe
 from shared.upstream.config_file import ConfigFile
 from shared.upstream.dial import Dialler, StdioTarget, Target

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.intents.intents import open_intents
-from shared.observability.tracing import configure_tracing
-from shared.service.open_files import raise_open_files
-from shared.service.protection import full_environment
+from shared.service.process import full_environment, raise_open_files
+from shared.service.tracing import configure_tracing
 from workers.emit import Emitter, message_time_s
 from workers.monitoring.checks import Deadline, first_problem
 from workers.monitoring.queue import broker_checked

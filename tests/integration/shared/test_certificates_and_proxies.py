@@ -16,10 +16,10 @@ import pytest
 
 from shared.catalog import Endpoint
 from shared.errors import ServerUnreachable
+from shared.index import unreachable_reason
 from shared.index.client import ServerClient
 from shared.index.records import SERVERS_SPEC
 from shared.index.server import ServerEngine
-from shared.service.qdrant_addresses import unreachable_reason
 from shared.service.redis import connect as connect_redis
 from shared.upstream.dial import Dialler, HttpTarget
 from shared.upstream.transport.http import _tls  # pyright: ignore[reportPrivateUsage]  # a process reads it once
