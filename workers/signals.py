@@ -19,8 +19,8 @@ from typing_extensions import override
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment
 from shared.service.tracing import configure_tracing, flush_spans
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
+from shared.upstream.mcp_json import ConfigFile
 from workers.emit import Emitter
 from workers.fetch.interrupt import interrupt_fetches_after
 from workers.metrics import BacklogGauges

@@ -146,8 +146,10 @@ class RedisFollowedConfig(FollowedConfigStore):
 
     @override
     def put(self, state: FollowedConfig) -> None:
+        while len((stored := state.model_dump_json()).encode()) > STATE_BYTES and state.left_out:
+            state = state.model_copy(update={"left_out": state.left_out[: len(state.left_out) // 2]})
         with _redis_errors():
-            self._client.set(KEY, _small(state), ex=KEPT_S)
+            self._client.set(KEY, stored, ex=KEPT_S)
 
     @override
     def get(self) -> FollowedConfig | None:
@@ -166,13 +168,6 @@ class RedisFollowedConfig(FollowedConfigStore):
     @override
     def close(self) -> None:
         self._client.close()
-
-
-def _small(state: FollowedConfig) -> str:
-    """Return the state as JSON of at most STATE_BYTES, with fewer left-out entries if necessary."""
-    while len((stored := state.model_dump_json()).encode()) > STATE_BYTES and state.left_out:
-        state = state.model_copy(update={"left_out": state.left_out[: len(state.left_out) // 2]})
-    return stored
 
 
 def _redis_errors() -> AbstractContextManager[None]:

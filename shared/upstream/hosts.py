@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from shared.errors import AddressForbidden, ServerUnreachable
 
@@ -128,7 +128,7 @@ class AllowList:
             if self._allowed.lists_name(host):
                 raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
             raise AddressForbidden(server_id, f"{host} is not among the allowed hosts") from error
-        stores = self._resolved_stores()
+        stores = {(address, port) for host, port in self._stores for address in self._addresses(host, port)}
         for address in addresses:
             resolved = ResolvedHost(host, (address,), scheme, port)
             self._check_address(server_id, resolved)
@@ -155,9 +155,6 @@ class AllowList:
                 f"{host.host} leads to {address}, a loopback address or the host of a store, and is not listed itself"
             )
             raise AddressForbidden(server_id, reason)
-
-    def _resolved_stores(self) -> frozenset[tuple[Address, int]]:
-        return frozenset((address, port) for host, port in self._stores for address in self._addresses(host, port))
 
     def _addresses(self, host: str, port: int) -> list[Address]:
         try:
@@ -188,15 +185,11 @@ def _parts(server_id: str, url: str) -> tuple[str, str, int]:
         port = parts.port or DEFAULT_PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
         raise AddressForbidden(server_id, "the URL is not a well-formed http or https URL") from error
-    return parts.scheme, _host(server_id, parts), port
-
-
-def _host(server_id: str, parts: SplitResult) -> str:
     if "@" in parts.netloc:
         raise AddressForbidden(server_id, "the URL carries credentials; name them by credential_ref instead")
     if not parts.hostname:
         raise AddressForbidden(server_id, "the URL names no host")
-    return parts.hostname.rstrip(".")
+    return parts.scheme, parts.hostname.rstrip("."), port
 
 
 def _forms(address: Address) -> list[Address]:

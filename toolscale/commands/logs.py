@@ -26,7 +26,7 @@ def logs(
 
     `toolscale serve` and `toolscale call` store these lines in the data directory, with credentials replaced.
     """
-    from shared.upstream.stderr_log import last_lines, log_directory  # noqa: PLC0415
+    from shared.upstream.log import last_lines, log_directory  # noqa: PLC0415
     from toolscale.client.server_names import unknown  # noqa: PLC0415  # loads the store's client
     from toolscale.client.servers import servers, state  # noqa: PLC0415
 

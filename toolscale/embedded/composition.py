@@ -20,9 +20,8 @@ from shared.intents.intents import open_intents
 from shared.service.every import every
 from shared.service.process import full_environment, return_freed_memory_early
 from shared.settings import Settings
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
-from shared.upstream.mcp_json import Config
+from shared.upstream.mcp_json import Config, ConfigFile
 from toolscale.client.emit import EmitResult, emit_result
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter

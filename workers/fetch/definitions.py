@@ -20,7 +20,7 @@ from shared.errors import ListingTooLarge
 from shared.quoting import quoted
 from shared.text.display import printable
 from shared.text.invisible import MARK, mark_text, marked
-from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
+from shared.upstream.messages import MAX_TOOL_NODES, holds_more_values
 from shared.validation import first_problem
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ class Limits:
     `timeout_s` covers connecting and all pages. A child process must send its first message within the longer of
     `timeout_s` and `start_timeout_s`; then `timeout_s` begins. `max_tools` and `max_total_bytes` are over all pages;
     `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is rejected. The
-    number of JSON values has fixed limits in `shared.upstream.transport.json_size`.
+    number of JSON values has fixed limits in `shared.upstream.messages`.
     """
 
     timeout_s: float = 30.0

@@ -13,9 +13,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from shared.errors import ProtocolViolation
-from shared.upstream.transport.errors import to_server_error
-from shared.upstream.transport.lenient_json import parse_leniently
-from shared.upstream.transport.session_state import SessionState
+from shared.upstream.messages import parse_leniently
+from shared.upstream.session import SessionState, to_server_error
 
 if TYPE_CHECKING:
     from contextvars import Context

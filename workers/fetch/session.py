@@ -11,7 +11,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
-from shared.upstream.transport.session_state import SessionState
+from shared.upstream.session import SessionState
 from workers.fetch.definitions import MAX_NAMED, ListingBuilder
 from workers.fetch.limits import Limits
 from workers.fetch.raw_tools import RawToolInterceptor

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.errors import ConfigInvalid
-from shared.service.routes import registry_with
 from workers.monitoring.checks import CHECK_EVERY_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def metrics_port(
         return
     # a process that only sends tasks has no port
     from shared.service.http import bind  # noqa: PLC0415
+    from shared.service.routes import registry_with  # noqa: PLC0415
     from workers.monitoring.routes import monitor_app, served  # noqa: PLC0415
 
     try:

@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import Gauge
 
 from shared.errors import NotificationsUnsupported, ServerError
-from shared.upstream.dial import Target
+from shared.upstream.target import Target
 from workers.notifications.connection import listen
 
 SERVERS = Gauge("toolscale_subscription_servers", "Servers to listen to, and those with a connection.", ["state"])

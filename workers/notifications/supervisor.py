@@ -22,9 +22,9 @@ from shared.intents.intents import Intents
 from shared.service.logging import FailureLog
 from shared.service.process import caller_connections, full_environment, raise_open_files
 from shared.settings import Settings, Subscribe
-from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import Dialler, StdioTarget, Target
-from shared.upstream.dialler import dialler_for
+from shared.upstream.dial import Dialler, dialler_for
+from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.target import StdioTarget, Target
 from workers.notifications.listener import DEFAULT_RECONNECT, WANTED, ConnectionLimits, Listener, ReconnectPolicy
 from workers.sources.announcer import Emit
 

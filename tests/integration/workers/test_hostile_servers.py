@@ -21,8 +21,8 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.transport import stdio
+from shared.upstream import stdio
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.hostile import messages, scripts
 from tests.support.hostile.messages import Pages, answer, circular, crowded, endless, tool
 from tests.support.hostile.processes import scripted_stdio

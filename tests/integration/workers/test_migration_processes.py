@@ -203,7 +203,7 @@ def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_
 
 def _config(url: str) -> Config:
     from shared.events import ServerAnnouncement
-    from shared.upstream.dial import HttpTarget
+    from shared.upstream.target import HttpTarget
 
     return Config(announcements=(ServerAnnouncement(server_id="s", url=url),), targets={"s": HttpTarget(url)})
 

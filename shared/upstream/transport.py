@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from shared.upstream.dial import HttpTarget, Target
-from shared.upstream.transport.http import http_transport
-from shared.upstream.transport.session_state import SessionState
-from shared.upstream.transport.stdio import stdio_transport
+from shared.upstream.http import http_transport
+from shared.upstream.session import SessionState
+from shared.upstream.stdio import stdio_transport
+from shared.upstream.target import HttpTarget, Target
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
