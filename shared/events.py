@@ -177,7 +177,13 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
     Raises:
         EventInvalid: the event violates the contract; the message names the first invalid field.
     """
-    _refuse_large(raw)
+    try:
+        text = json.dumps(raw, ensure_ascii=False) if isinstance(raw, dict) else raw
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EventInvalid("event", f"not JSON: {error}") from error
+    size_bytes = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
+    if size_bytes > MAX_EVENT_BYTES:
+        raise EventInvalid("event", f"expected at most {MAX_EVENT_BYTES} bytes, got {size_bytes}")
     document = raw if isinstance(raw, dict) else _decoded(raw)
     for name in REQUIRED_ATTRIBUTES:
         if name not in document:
@@ -186,22 +192,9 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
         return _by_type.validate_python(document)
     except ValidationError as error:
         path, reason = first_invalid(error)
-        raise EventInvalid(_field(path), reason[:_REASON_CHARACTERS]) from error
-
-
-def _refuse_large(raw: str | bytes | dict[str, Any]) -> None:
-    if isinstance(raw, dict):
-        raw = _encoded(raw)
-    size_bytes = len(raw) if isinstance(raw, bytes) else len(raw.encode(errors="replace"))
-    if size_bytes > MAX_EVENT_BYTES:
-        raise EventInvalid("event", f"expected at most {MAX_EVENT_BYTES} bytes, got {size_bytes}")
-
-
-def _encoded(document: dict[str, Any]) -> str:
-    try:
-        return json.dumps(document, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise EventInvalid("event", f"not JSON: {error}") from error
+        # without the discriminator's tag, which pydantic adds
+        field = ".".join(str(part) for part in path if not str(part).startswith(TYPE_PREFIX))
+        raise EventInvalid(field[:_REASON_CHARACTERS] or "event", reason[:_REASON_CHARACTERS]) from error
 
 
 def _decoded(raw: str | bytes) -> dict[str, Any]:
@@ -212,9 +205,3 @@ def _decoded(raw: str | bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise EventInvalid("event", f"expected a JSON object, got {type(document).__name__}")
     return cast("dict[str, Any]", document)
-
-
-def _field(location: tuple[int | str, ...]) -> str:
-    """Return the dotted path of a field, without the discriminator's tag that pydantic adds."""
-    parts = [str(part) for part in location if not str(part).startswith(TYPE_PREFIX)]
-    return ".".join(parts)[:_REASON_CHARACTERS] or "event"

@@ -25,7 +25,7 @@ def _run() -> None:
         from rich.text import Text  # noqa: PLC0415
 
         from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
-        from shared.text.display import printable  # noqa: PLC0415
+        from shared.quoting import printable  # noqa: PLC0415
         from toolscale.app import app  # noqa: PLC0415
         from toolscale.console import err  # noqa: PLC0415
 

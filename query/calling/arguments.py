@@ -32,8 +32,7 @@ from referencing.exceptions import Unresolvable
 from query.calling.conversion import may_be_accepted, missing
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
-from shared.quoting import quoted_name
-from shared.text.display import encodable
+from shared.quoting import encodable, quoted_name
 from shared.text.tokens import json_text
 
 MAX_STEPS = 100_000

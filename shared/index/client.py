@@ -138,7 +138,8 @@ class Nodes:
                 if self._is_answer(error):
                     raise
                 self._preferred = (number + 1) % len(self.addresses)
-                if attempt == attempts or not _may_be_repeated(error):
+                may_be_repeated = isinstance(error, UnexpectedResponse) or isinstance(error.source, _REPEATED)
+                if attempt == attempts or not may_be_repeated:
                     raise
         raise AssertionError("unreachable")
 
@@ -150,10 +151,6 @@ class Nodes:
         if not isinstance(error, UnexpectedResponse):
             return False
         return len(self.addresses) == 1 or error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def _may_be_repeated(error: ResponseHandlingException | UnexpectedResponse) -> bool:
-    return isinstance(error, UnexpectedResponse) or isinstance(error.source, _REPEATED)
 
 
 def _addressed(request: httpx.Request, url: httpx.URL) -> httpx.Request:

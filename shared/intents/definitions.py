@@ -9,7 +9,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.catalog import StoredDocument
-from shared.text.display import encodable
+from shared.quoting import encodable
 from shared.text.tokens import json_text
 
 MAX_TEXT_BYTES = 64 << 10

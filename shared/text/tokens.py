@@ -159,8 +159,11 @@ def estimate_tool(server_id: str, definition: ToolDefinition) -> int:
 def count_forms(definition: ToolDefinition, counters: Mapping[Encoding, Counter]) -> tuple[Counts, Counts]:
     """Return the counts of the wire and of the model form; an encoding that fails for either is in neither."""
     wire, model = count_all([definition.wire, model_text(definition)], counters)
-    counted = [encoding for encoding in wire if encoding in model]
-    return {encoding: wire[encoding] for encoding in counted}, {encoding: model[encoding] for encoding in counted}
+    counted = wire.keys() & model.keys()
+    return (
+        {encoding: count for encoding, count in wire.items() if encoding in counted},
+        {encoding: count for encoding, count in model.items() if encoding in counted},
+    )
 
 
 def indexed_tool(

@@ -33,8 +33,7 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.quoting import quoted
-from shared.text.display import printable
+from shared.quoting import printable, quoted
 from shared.text.invisible import mark_text
 from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
 from shared.upstream.target import start_problem

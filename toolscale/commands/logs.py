@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shared.errors import ConfigInvalid
+from shared.quoting import printable
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument
 from toolscale.console import err, out, print_json
 

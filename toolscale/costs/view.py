@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.table import Table
 
-from shared.text.display import printable
+from shared.quoting import printable
 from shared.text.tokens import PROFILE, is_estimate
 from toolscale.console import number_table, percent, thousands
 from toolscale.costs.counting import COLUMNS, Cost, total_of

@@ -17,8 +17,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shared.catalog import DEFINITIONS_REMEMBERED, SMALL_DEFINITION, RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
-from shared.quoting import quoted
-from shared.text.display import printable
+from shared.quoting import printable, quoted
 from shared.text.invisible import MARK, mark_text, marked
 from shared.upstream.messages import MAX_TOOL_NODES, holds_more_values
 from shared.validation import first_problem
