@@ -230,7 +230,7 @@ def test_no_message_repeats_a_credential() -> None:
 
 MEMORY_PROBE = """
 import json, sys, threading, psutil
-from shared.upstream.dial import HttpTarget, StdioTarget
+from shared.upstream.target import HttpTarget, StdioTarget
 from workers.fetch.fetch import fetch_tools_blocking
 from workers.fetch.limits import Limits
 
