@@ -37,11 +37,7 @@ ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, patter
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 
 
-def _all_groups(value: object) -> object:
-    return "*" if value == ["*"] else value
-
-
-Groups = Annotated[Literal["*"] | frozenset[Group], BeforeValidator(_all_groups)]
+Groups = Annotated[Literal["*"] | frozenset[Group], BeforeValidator(lambda value: "*" if value == ["*"] else value)]
 """The groups that a file of the operator grants: names, or `"*"` or `["*"]` for all. No group has the name `*`."""
 Label = Annotated[str, StringConstraints(max_length=200)]
 CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
@@ -58,14 +54,10 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
 
 
-def _small_labels(labels: dict[str, str]) -> dict[str, str]:
+def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
     size_bytes = len(json.dumps(labels, ensure_ascii=False).encode(errors="replace"))
     if size_bytes > MAX_LABELS_BYTES:
         raise ValueError(f"expected at most {MAX_LABELS_BYTES} bytes in all labels, got {size_bytes}")
-    return labels
-
-
-def _with_known_policy(labels: dict[str, str]) -> dict[str, str]:
     policy = labels.get(DEFINITION_CHANGES)
     if policy is not None and policy not in POLICIES:
         raise ValueError(f"expected {', '.join(POLICIES)} under {DEFINITION_CHANGES!r}, got {policy!r}")
@@ -90,12 +82,7 @@ class ServerAnnouncement(ServerRef):
     transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
     groups: Annotated[frozenset[Group], Field(max_length=MAX_GROUPS)] = frozenset()
-    labels: Annotated[
-        dict[Label, Label],
-        Field(max_length=MAX_LABELS),
-        AfterValidator(_small_labels),
-        AfterValidator(_with_known_policy),
-    ] = {}
+    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS), AfterValidator(_checked_labels)] = {}
     credential_ref: CredentialRef | None = None
 
     @model_validator(mode="after")

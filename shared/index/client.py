@@ -135,8 +135,10 @@ class Nodes:
             try:
                 return send(self.addresses[number])
             except (ResponseHandlingException, UnexpectedResponse) as error:
-                if self._is_answer(error):
-                    raise
+                if isinstance(error, UnexpectedResponse) and (
+                    len(self.addresses) == 1 or error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR
+                ):
+                    raise  # an answer, which another node would repeat
                 self._preferred = (number + 1) % len(self.addresses)
                 may_be_repeated = isinstance(error, UnexpectedResponse) or isinstance(error.source, _REPEATED)
                 if attempt == attempts or not may_be_repeated:
@@ -145,19 +147,15 @@ class Nodes:
 
     def send(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Do the same for a request of Qdrant's client, as its middleware."""
-        return self.ask(lambda address: send(_addressed(request, httpx.URL(address))))
 
-    def _is_answer(self, error: ResponseHandlingException | UnexpectedResponse) -> bool:
-        if not isinstance(error, UnexpectedResponse):
-            return False
-        return len(self.addresses) == 1 or error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR
+        def send_to(address: str) -> httpx.Response:
+            url = httpx.URL(address)
+            request.url = request.url.copy_with(scheme=url.scheme, host=url.host, port=url.port)
+            request.headers["Host"] = request.url.netloc.decode("ascii")
+            request.extensions["timeout"]["connect"] = CONNECT_TIMEOUT_S
+            return send(request)
 
-
-def _addressed(request: httpx.Request, url: httpx.URL) -> httpx.Request:
-    request.url = request.url.copy_with(scheme=url.scheme, host=url.host, port=url.port)
-    request.headers["Host"] = request.url.netloc.decode("ascii")
-    request.extensions["timeout"]["connect"] = CONNECT_TIMEOUT_S
-    return request
+        return self.ask(send_to)
 
 
 def connections(address: str) -> urllib3.PoolManager:

@@ -282,12 +282,13 @@ def _counter_or_failing(encoding: Encoding, vocabularies: Path | None) -> Counte
     try:
         return functools.partial(_count, _load(encoding, vocabularies or bundled_vocabularies()))
     except AssetInvalid as error:
-        _log.error("vocabulary_unusable", encoding=encoding, reason=str(error))
-        return functools.partial(_always_fail, str(error))
+        reason = str(error)
+        _log.error("vocabulary_unusable", encoding=encoding, reason=reason)
 
+        def fail(_text: str) -> int:
+            raise CountFailed(reason)
 
-def _always_fail(reason: str, _text: str) -> int:
-    raise CountFailed(reason)
+        return fail
 
 
 @functools.lru_cache(maxsize=8)

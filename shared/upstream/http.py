@@ -130,9 +130,12 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         except BaseException:
             await response.aclose()
             raise
+        headers = httpx2.Headers(response.headers)
+        if "content-type" in headers:  # JSON and event streams are UTF-8, as the meters assume
+            headers["content-type"] = headers["content-type"].partition(";")[0]
         return httpx2.Response(
             response.status_code,
-            headers=_in_utf8(response.headers),
+            headers=headers,
             stream=self._capped(request, response),
             extensions=response.extensions,
         )
@@ -261,14 +264,6 @@ def _awaits_an_answer(request: httpx2.Request) -> bool:
     if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
         return True
     return "id" in json.loads(request.content)
-
-
-def _in_utf8(headers: httpx2.Headers) -> httpx2.Headers:
-    """Return the headers without a charset, since JSON and event streams are UTF-8, as the meters assume."""
-    plain = httpx2.Headers(headers)
-    if "content-type" in plain:
-        plain["content-type"] = plain["content-type"].partition(";")[0]
-    return plain
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

@@ -63,7 +63,8 @@ def _masked_part(key: str, value: object, command: str) -> object:
     if key in _URLS and isinstance(value, str):
         return _masked_url(value)
     if key in ("command", "cmd") and isinstance(value, str):
-        program = _program_of(value)
+        # the command may hold arguments too
+        program = value.partition(" -" if _PATH.fullmatch(value) else " ")[0]
         return program + " ".join(_masked_words(value.removeprefix(program).split(" "), program))
     if key == "args" and isinstance(value, list):
         return _masked_words([str(word) for word in cast("list[object]", value)], command)
@@ -137,11 +138,6 @@ def _marked(shown: object, shown_before: object, now: object, before: object) ->
 
 def _object(value: object) -> dict[str, object] | None:
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
-
-
-def _program_of(command: str) -> str:
-    """Return the program at the beginning of a command, which may hold arguments too."""
-    return command.partition(" -")[0] if _PATH.fullmatch(command) else command.partition(" ")[0]
 
 
 def packages(command: str, words: Sequence[str]) -> frozenset[int]:

@@ -287,7 +287,10 @@ def read_document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigInvalid(f"{path}: not JSON: {_syntax_problem(error)}") from error
+        # json5 writes `<string>:1 Unexpected end of input at column 2`
+        place = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
+        reason = f"line {place[1]}, column {place[3]}: {place[2].lower()}" if place else error
+        raise ConfigInvalid(f"{path}: not JSON: {reason}") from error
     except RecursionError as error:
         raise ConfigInvalid(f"{path}: nested too deeply") from error
     if not isinstance(document, dict):
@@ -300,12 +303,6 @@ def _parse(text: str) -> object:
         return json.loads(text)  # json5 took 3 s for 129 KB, and a client's file may have megabytes
     except ValueError:
         return json5.loads(text)
-
-
-def _syntax_problem(error: ValueError) -> str:
-    """Return the place before the problem; json5 writes `<string>:1 Unexpected end of input at column 2`."""
-    found = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
-    return f"line {found[1]}, column {found[3]}: {found[2].lower()}" if found else str(error)
 
 
 def _value_of(raw: object, key: str) -> object:
