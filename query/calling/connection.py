@@ -28,6 +28,7 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
+from shared.upstream.dial import open_transport
 from shared.upstream.session import (
     FOREIGN_ERRORS,
     HttpExchange,
@@ -40,7 +41,6 @@ from shared.upstream.session import (
     to_server_error,
 )
 from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
-from shared.upstream.transport import open_transport
 from shared.validation import first_problem
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The target of a connection to a server; the only module that decides which addresses are allowed.
+"""Targets of connections to servers, and their transports; the only module that decides which addresses are allowed.
 
 Entries of the operator's configuration are trusted. Endpoints of events are not: the host must be on the
 allow-list. Its addresses are resolved and checked once, and the connection uses only these addresses.
@@ -7,6 +7,7 @@ allow-list. Its addresses are resolved and checked once, and the connection uses
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,13 +16,19 @@ from urllib.parse import urlsplit
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden
 from shared.index import addresses
+from shared.service.redis import parse_redis_url
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, resolve
+from shared.upstream.http import http_transport
 from shared.upstream.log import log_directory, log_file
 from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.session import SessionState
+from shared.upstream.stdio import stdio_transport
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 
 if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams as Streams
+
     from shared.settings import Settings
 
 
@@ -114,9 +121,16 @@ def store_addresses(settings: Settings) -> frozenset[tuple[str, int]]:
     """Return the hosts and ports of Redis, of its Sentinels, and of the nodes of Qdrant, as in their URLs."""
     stores: list[tuple[str, int]] = []
     if settings.redis_url:
-        from shared.service.redis import parse_redis_url  # noqa: PLC0415  # loads the client
-
         stores += parse_redis_url(settings.redis_url).addresses
     nodes = map(urlsplit, addresses(settings.qdrant_url or ""))
     stores += ((node.hostname or "", node.port or 0) for node in nodes)
     return frozenset(stores)
+
+
+def open_transport(
+    target: Target, max_message_bytes: int, timeout_s: float, state: SessionState
+) -> AbstractAsyncContextManager[Streams]:
+    """Return the guarded transport for this target; `timeout_s` limits single reads only."""
+    if isinstance(target, HttpTarget):
+        return http_transport(target, max_message_bytes, timeout_s, state)
+    return stdio_transport(target, max_message_bytes, state)

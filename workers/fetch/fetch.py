@@ -13,10 +13,10 @@ from mcp import Client
 from mcp_types import Implementation
 
 from shared.catalog import Listing
+from shared.upstream.dial import open_transport
 from shared.upstream.messages import LastEvent
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
 from shared.upstream.target import StdioTarget, Target, secrets_of
-from shared.upstream.transport import open_transport
 from workers.fetch.interrupt import FetchInterrupted, interruptible
 from workers.fetch.limits import Limits
 from workers.fetch.raw_tools import RawToolInterceptor

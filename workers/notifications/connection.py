@@ -16,9 +16,9 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Impleme
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from shared.errors import NotificationsUnsupported, ServerTimeout, ServerUnreachable
+from shared.upstream.dial import open_transport
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, status_error, to_server_error
 from shared.upstream.target import HttpTarget, Target, secrets_of
-from shared.upstream.transport import open_transport
 from workers.fetch.raw_tools import RawToolInterceptor
 
 # This connection carries no tools, so its messages are small.
