@@ -45,7 +45,7 @@ def measure_events(plan: Plan) -> tuple[Events, ...]:
 
 
 def _embedded(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:
-    from toolscale.embedded.composition import run_embedded  # noqa: PLC0415  # celery, in the process that measures alone
+    from toolscale.embedded.composition import run_embedded  # noqa: PLC0415  # in the process that measures alone
 
     with run_embedded(index_settings(directory)) as embedded:
         return _send_all(Producer(embedded.emit, embedded.deps.intents), servers, plan)
@@ -56,7 +56,7 @@ def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list
     as_by_default = {"TOOLSCALE_LEASE_S": "", "TOOLSCALE_REDELIVER_AFTER_S": ""}
     with redis_server(directory) as url:
         composition = Composition(url, directory, as_by_default)
-        with composition.worker(), redis_producer(url, directory) as producer:
+        with composition.beat(), composition.worker(), redis_producer(url, directory) as producer:
             return _send_all(producer, servers, plan)
 
 

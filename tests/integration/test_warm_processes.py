@@ -107,7 +107,8 @@ def test_each_entry_point_starts_cold(own_redis_url: str, tmp_path: Path, entry_
         "events-api": (("-m", "workers.events_api"), "events_api_started"),
     }
     command, line = commands[entry_point]
+    alone = {"REDIS_URL": ""} if entry_point == "serve" else {}
 
-    with cold_starts(), composition.run(entry_point, *command) as running:
+    with cold_starts(), composition.run(entry_point, *command, **alone) as running:
         assert isinstance(running.process, subprocess.Popen)
         running.wait_for(line, 100)

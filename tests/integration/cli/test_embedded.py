@@ -279,7 +279,11 @@ def test_an_embedded_catalogue_is_not_ready_once_nothing_is_reconciled(
         assert ready(embedded) == (200, {"status": "ready"})
 
         release = threading.Event()
-        monkeypatch.setattr(ReconcilePool, "_run", lambda *_: release.wait(600))
+
+        def hang(*_: object) -> None:
+            release.wait(600)
+
+        monkeypatch.setattr(ReconcilePool, "_run", hang)
         for number in range(2 * embedded.settings.worker_concurrency):
             embedded.wake(f"waits {number}")
         embedded.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="second", url=server.url)))
