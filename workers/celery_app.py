@@ -27,14 +27,13 @@ from prometheus_client import Gauge, Histogram
 from typing_extensions import override
 
 from shared.errors import ConfigInvalid, Retryable, ServerError
-from shared.observability.failures import FailureLog
-from shared.observability.logging import configure_logging
-from shared.observability.tracing import configure_tracing, flush_spans, traceparent, use_parent_trace
-from shared.service.protection import full_environment
+from shared.service.logging import FailureLog, configure_logging
+from shared.service.process import full_environment
 from shared.service.redis import connect, parse_redis_url
+from shared.service.tracing import configure_tracing, flush_spans, traceparent, use_parent_trace
 from shared.settings import Settings
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
+from shared.upstream.mcp_json import ConfigFile
 from workers.dependencies import LazyDependencies
 from workers.emit import Emitter
 from workers.fetch.turns import FetchInterrupted, interrupt_fetches_after

@@ -15,7 +15,7 @@ from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerEvent, parse_event
 from shared.intents.intent import Intent, Recorded
 from shared.intents.intents import Intents
-from shared.observability.tracing import SpanKind, span, traceparent
+from shared.service.tracing import SpanKind, span, traceparent
 
 if TYPE_CHECKING:
     from shared.settings import Settings

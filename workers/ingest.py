@@ -24,8 +24,8 @@ from shared.catalog import (
 from shared.errors import ServerError, ServerTimeout
 from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
-from shared.observability.tracing import SpanKind, span
-from shared.text.forms import indexed_tool
+from shared.service.tracing import SpanKind, span
+from shared.text.tokens import indexed_tool
 from workers.dependencies import Dependencies
 from workers.indexing.changes import review
 from workers.indexing.features import FeatureDependencies, compute_features

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.intents.intents import open_intents
-from shared.observability.tracing import configure_tracing
-from shared.service.open_files import raise_open_files
-from shared.service.protection import full_environment
+from shared.service.process import full_environment, raise_open_files
+from shared.service.tracing import configure_tracing
 from workers.emit import Emitter, Enqueue, message_time_s
 from workers.monitoring.checks import Deadline, broker_checked, first_problem
 from workers.monitoring.port import metrics_port

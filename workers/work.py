@@ -17,7 +17,7 @@ import structlog
 from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, LeaseHeld, ServerError
 from shared.index.versions import IndexVersions
 from shared.intents.intents import Intents
-from shared.observability.failures import FailureLog
+from shared.service.logging import FailureLog
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
 from workers.fetch.turns import FetchInterrupted, interrupt_fetches

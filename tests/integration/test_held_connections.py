@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from shared.service.http import BODIES_BYTES
-from shared.service.open_files import raise_open_files
+from shared.service.process import raise_open_files
 from tests.support.http_limits import (
     FRIEND,
     Address,

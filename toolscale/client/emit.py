@@ -16,7 +16,7 @@ from shared.errors import ServerNotRunning
 from shared.events import ServerChanged, ServerRef
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
-from shared.observability.tracing import configure_tracing
+from shared.service.tracing import configure_tracing
 from shared.settings import Settings
 from toolscale.client.server_names import unknown
 from workers.emit import Emitter, message_time_s

@@ -15,7 +15,7 @@ import typer
 
 from shared.errors import ConfigInvalid
 from shared.service.every import every
-from shared.service.interrupts import interrupt_once
+from shared.service.process import interrupt_once
 from shared.settings import Settings, load_settings
 from toolscale.commands.help import command, group
 

@@ -17,13 +17,11 @@ from shared.events import ServerEvent
 from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
-from shared.memory import return_freed_memory_early
 from shared.service.every import every
-from shared.service.protection import full_environment
+from shared.service.process import full_environment, return_freed_memory_early
 from shared.settings import Settings
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
-from shared.upstream.mcp_json import Config
+from shared.upstream.mcp_json import Config, ConfigFile
 from toolscale.client.emit import EmitResult, emit_result
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter

@@ -10,12 +10,11 @@ import uvicorn
 
 from shared.errors import ToolscaleError
 from shared.intents.intents import open_intents
-from shared.observability.logging import configure_logging
-from shared.observability.metrics import registry_with
-from shared.observability.tracing import configure_tracing
 from shared.service.http import HttpConfig, bind
-from shared.service.interrupts import interrupt_once
-from shared.service.protection import full_environment
+from shared.service.logging import configure_logging
+from shared.service.process import full_environment, interrupt_once
+from shared.service.routes import registry_with
+from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings
 from workers.emit import Emitter, message_time_s
 from workers.events_api.api import EVENTS_PATH, EventRecorder, events_api_app

@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from shared.errors import AuthenticationFailed, EventInvalid, IntentsUnavailable
 from shared.intents.intent import Intent
-from shared.observability.tracing import use_parent_trace
 from shared.service.routes import liveness_route, metrics_response
+from shared.service.tracing import use_parent_trace
 from workers.emit import ANYONE, Emitter, Sender
 from workers.events_api.producers import Producers
 

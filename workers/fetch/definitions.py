@@ -18,10 +18,9 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shared.catalog import DEFINITIONS_REMEMBERED, SMALL_DEFINITION, RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
-from shared.quoting import quoted
-from shared.text.display import printable
+from shared.quoting import printable, quoted
 from shared.text.invisible import MARK, mark_text, marked
-from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
+from shared.upstream.messages import MAX_TOOL_NODES, holds_more_values
 from shared.validation import first_problem
 
 MAX_NAME_CHARACTERS = 128
@@ -40,7 +39,7 @@ class Limits:
     `timeout_s` covers connecting and all pages. A child process must send its first message within the longer of
     `timeout_s` and `start_timeout_s`; then `timeout_s` begins. `max_tools` and `max_total_bytes` are over all pages;
     `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is rejected. The
-    number of JSON values has fixed limits in `shared.upstream.transport.json_size`.
+    number of JSON values has fixed limits in `shared.upstream.messages`.
     """
 
     timeout_s: float = 30.0

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import ProtocolViolation
-from shared.service.protection import full_environment
-from shared.upstream.dial import StdioTarget, Target
-from shared.upstream.dialler import dialler_for
+from shared.service.process import full_environment
+from shared.upstream.dial import dialler_for
+from shared.upstream.target import StdioTarget, Target
 from workers.fetch.definitions import Limits
 from workers.fetch.session import PROBE, connect_mode, fetch_tools_blocking
 

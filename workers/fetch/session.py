@@ -28,12 +28,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
-from shared.upstream.dial import StdioTarget, Target
-from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, timeout_error, to_server_error
-from shared.upstream.transport.lenient_json import LastEvent, parse_leniently
-from shared.upstream.transport.open import open_transport
-from shared.upstream.transport.session_state import SessionState
+from shared.upstream.dial import open_transport
+from shared.upstream.messages import LastEvent, parse_leniently
+from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
+from shared.upstream.target import StdioTarget, Target, secrets_of
 from workers.fetch.definitions import MAX_NAMED, Limits, ListingBuilder
 from workers.fetch.turns import FetchInterrupted, interruptible
 

@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
 from shared.index.tools import ToolIndex
-from shared.text.embedding import Embedder
-from shared.text.forms import count_forms
-from shared.text.tokens import Counter
-from shared.text.vectors import tool_vectors
+from shared.text.embedding import Embedder, tool_vectors
+from shared.text.tokens import Counter, count_forms
 from workers.monitoring.metrics import stage
 
 Definitions = Mapping[str, ToolDefinition]

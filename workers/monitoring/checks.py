@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.errors import ToolscaleError
+from shared.index import unreachable_reason
 from shared.service.every import every
-from shared.service.qdrant_addresses import unreachable_reason
 from shared.service.redis import connect
 from workers.monitoring.metrics import read_queue
 

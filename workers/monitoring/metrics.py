@@ -13,8 +13,8 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 
 from shared.errors import IntentsUnavailable, LeaseHeld, ServerError
-from shared.observability.tracing import span
 from shared.service.redis import redis_errors
+from shared.service.tracing import span
 
 if TYPE_CHECKING:
     import redis

@@ -14,10 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shared.errors import ConfigInvalid
-from shared.observability.metrics import registry_with
 from shared.service.http import HttpConfig, HttpLimits, bind
-from shared.service.open_files import caller_connections
-from shared.service.routes import liveness_route, metrics_response
+from shared.service.process import caller_connections
+from shared.service.routes import liveness_route, metrics_response, registry_with
 from workers.monitoring.checks import CHECK_EVERY_S, STUCK_AFTER_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from functools import partial
 import structlog
 
 from shared.errors import ToolscaleError
-from shared.observability.logging import configure_logging
-from shared.service.interrupts import interrupt_once
+from shared.service.logging import configure_logging
+from shared.service.process import interrupt_once
 from shared.settings import Settings, load_service_settings
 from workers.monitoring.checks import warn_if_index_unreachable
 from workers.notifications.supervisor import SOURCE, ListeningLease, connection_limit, listeners_running

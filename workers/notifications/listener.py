@@ -21,11 +21,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from prometheus_client import Gauge
 
 from shared.errors import NotificationsUnsupported, ServerError, ServerTimeout, ServerUnreachable
-from shared.upstream.dial import HttpTarget, Target
-from shared.upstream.secrets import secrets_of
-from shared.upstream.transport.errors import FOREIGN_ERRORS, status_error, to_server_error
-from shared.upstream.transport.open import open_transport
-from shared.upstream.transport.session_state import SessionState
+from shared.upstream.dial import open_transport
+from shared.upstream.session import FOREIGN_ERRORS, SessionState, status_error, to_server_error
+from shared.upstream.target import HttpTarget, Target, secrets_of
 from workers.fetch.session import RawToolInterceptor
 
 # This connection carries no tools, so its messages are small.

@@ -20,13 +20,12 @@ from shared.errors import EventInvalid, IntentsUnavailable, LeaseHeld
 from shared.events import ServerChanged, ServerRef
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
-from shared.observability.failures import FailureLog
-from shared.service.open_files import caller_connections, raise_open_files
-from shared.service.protection import full_environment
+from shared.service.logging import FailureLog
+from shared.service.process import caller_connections, full_environment, raise_open_files
 from shared.settings import Settings, Subscribe
-from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import Dialler, StdioTarget, Target
-from shared.upstream.dialler import dialler_for
+from shared.upstream.dial import Dialler, dialler_for
+from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.target import StdioTarget, Target
 from workers.notifications.listener import DEFAULT_RECONNECT, WANTED, ConnectionLimits, Listener, ReconnectPolicy
 from workers.sources.announcer import Emit
 

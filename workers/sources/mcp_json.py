@@ -11,9 +11,8 @@ import structlog
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
 from shared.intents.intents import Intents
 from shared.service.every import every
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
-from shared.upstream.mcp_json import SOURCE, Config
+from shared.upstream.mcp_json import SOURCE, Config, ConfigFile
 from workers.sources.announcer import RECONCILED_AT, Emit, SourceAnnouncer, running
 
 RECHECK_S = 30.0

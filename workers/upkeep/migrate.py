@@ -23,7 +23,7 @@ from shared.errors import EventInvalid, IndexUnavailable, LeaseHeld, ModelUnavai
 from shared.index.versions import IndexStore, IndexVersion, IndexVersions, OpenVersion
 from shared.intents.intent import MigrationProgress
 from shared.intents.intents import Intents
-from shared.text.vectors import tool_vectors
+from shared.text.embedding import tool_vectors
 
 # Not a valid server id, because of the space.
 MIGRATION_LEASE = "the migration"

@@ -26,8 +26,8 @@ from shared.index.points import any_of, must
 from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
-from shared.upstream.dial import HttpTarget
 from shared.upstream.mcp_json import SOURCE, Config, EntryProblem
+from shared.upstream.target import HttpTarget
 from tests.support.builders import changed
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http

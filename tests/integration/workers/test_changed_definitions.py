@@ -17,7 +17,7 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from shared.intents.definitions import Definitions
 from shared.settings import Settings
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.builders import WritePath, changed, up, write_path
 from tests.support.calling import calling
 from tests.support.fakes import DIMENSION

@@ -11,8 +11,8 @@ import pytest
 
 from shared.catalog import digest
 from shared.errors import ListingTooLarge
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.transport.stdio import PROBE_PATIENCE_S
+from shared.upstream.stdio import PROBE_PATIENCE_S
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.hostile.messages import MIXED_TOOLS, tool, unparsable_page
 from tests.support.hostile.processes import good_http, good_stdio, scripted_stdio
 from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http

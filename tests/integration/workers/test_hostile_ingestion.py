@@ -22,7 +22,7 @@ from shared.errors import (
     ServerUnreachable,
 )
 from shared.intents.intent import Intent
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.builders import changed, up, write_path
 from tests.support.fakes import DIMENSION
 from tests.support.hostile import scripts

@@ -21,8 +21,8 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.transport import stdio
+from shared.upstream import stdio
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.hostile import messages, scripts
 from tests.support.hostile.messages import Pages, answer, circular, crowded, endless, tool
 from tests.support.hostile.processes import scripted_stdio
@@ -230,7 +230,7 @@ def test_no_message_repeats_a_credential() -> None:
 
 MEMORY_PROBE = """
 import json, sys, threading, psutil
-from shared.upstream.dial import HttpTarget, StdioTarget
+from shared.upstream.target import HttpTarget, StdioTarget
 from workers.fetch.session import fetch_tools_blocking
 from workers.fetch.definitions import Limits
 

@@ -19,7 +19,7 @@ from shared.errors import ServerTimeout
 from shared.events import ServerAnnouncement
 from shared.intents.intent import Intent
 from shared.settings import Settings, load_settings
-from shared.upstream.transport import stdio
+from shared.upstream import stdio
 from tests.support.calling import calling, tool_of
 from tests.support.hostile.processes import installed_stdio
 from tests.support.waiting import eventually

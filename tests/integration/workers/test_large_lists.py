@@ -15,7 +15,7 @@ import pytest
 from shared.catalog import Encoding, Listing
 from shared.intents.intent import Intent
 from shared.text.tokens import Counter
-from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.target import HttpTarget, Target
 from tests.support.builders import up, write_path
 from tests.support.hostile import scripts
 from tests.support.hostile.messages import Message, Pages, as_dense_as_allowed, one_page, tool

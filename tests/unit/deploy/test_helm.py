@@ -25,7 +25,7 @@ from query.server.shutdown import RESPONSE_S, grace_s_of
 from query.server.toolsets_route import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
-from shared.upstream.transport.stdio import INSTALLER_GRACE_S
+from shared.upstream.stdio import INSTALLER_GRACE_S
 from tests.support.chart import (
     CHART,
     PORTS,

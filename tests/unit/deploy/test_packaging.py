@@ -20,7 +20,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 MODULES_OF_EXTRAS = {
     "workers/sources/docker.py": "docker",
     "workers/sources/kubernetes.py": "kubernetes",
-    "shared/observability/tracing.py": "otel",
+    "shared/service/tracing.py": "otel",
 }
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import anyio
 import pytest
 
-from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, SessionState
+from shared.upstream.session import SMALL_BYTES, SMALL_NODES, SessionState
 from workers.fetch.turns import LargePayloadSlots
 
 

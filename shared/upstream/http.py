@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import anyio
 import httpx2
@@ -15,12 +18,17 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
 
 from shared.errors import AddressForbidden, ProtocolViolation
-from shared.upstream.dial import HttpTarget
-from shared.upstream.transport.errors import message_too_dense, message_too_large, status_error
-from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, BodyMeter, EventMeter
-from shared.upstream.transport.lenient_json import LastEvent
-from shared.upstream.transport.proxy import proxy_for
-from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
+from shared.upstream.hosts import Hosts, ResolvedHost, is_loopback
+from shared.upstream.messages import MAX_MESSAGE_NODES, BodyMeter, EventMeter, LastEvent
+from shared.upstream.session import (
+    HttpExchange,
+    SessionState,
+    current_exchange,
+    message_too_dense,
+    message_too_large,
+    status_error,
+)
+from shared.upstream.target import HttpTarget
 
 if TYPE_CHECKING:
     import ssl
@@ -54,6 +62,24 @@ def http_transport(
         sse_read_timeout=timeout_s,
         httpx_client_factory=partial(_client, guard),
     )
+
+
+def proxy_for(target: HttpTarget) -> str | None:
+    """Return the proxy for this target by `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, or None.
+
+    `NO_PROXY` may list names with their subdomains, addresses and networks. Loopback never has a proxy.
+    """
+    parts = urlsplit(target.url)
+    host, proxies = parts.hostname or "", getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or is_loopback(host) or proxy_bypass(host):
+        return None
+    with suppress(ValueError):  # the operator's server has a name, which the proxy resolves
+        known = tuple(map(ipaddress.ip_address, target.addresses or (host,)))
+        excepted = Hosts([entry.strip() for entry in proxies.get("no", "").split(",")])
+        if excepted.contains(ResolvedHost(host, known, parts.scheme, parts.port or 0)):
+            return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _client(
@@ -104,9 +130,12 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         except BaseException:
             await response.aclose()
             raise
+        headers = httpx2.Headers(response.headers)
+        if "content-type" in headers:  # JSON and event streams are UTF-8, as the meters assume
+            headers["content-type"] = headers["content-type"].partition(";")[0]
         return httpx2.Response(
             response.status_code,
-            headers=_in_utf8(response.headers),
+            headers=headers,
             stream=self._capped(request, response),
             extensions=response.extensions,
         )
@@ -131,25 +160,21 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         return await self._send_to(request, last)
 
     async def _send_to(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
+        if address is not None:
+            request = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,  # the Host header keeps the name
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": request.url.host},
+            )
         exchange = current_exchange.get() or HttpExchange()
         was_sent, exchange.sent = exchange.sent, True
         try:
-            return await self._send_pinned(request, address)
+            return await self._inner.handle_async_request(request)
         except _NOT_CONNECTED:
             exchange.sent = was_sent
             raise
-
-    async def _send_pinned(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
-        if address is None:
-            return await self._inner.handle_async_request(request)
-        pinned = httpx2.Request(
-            request.method,
-            request.url.copy_with(host=address),
-            headers=request.headers,  # the Host header keeps the name
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": request.url.host},
-        )
-        return await self._inner.handle_async_request(pinned)
 
     def _check_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
         state = self._state
@@ -239,14 +264,6 @@ def _awaits_an_answer(request: httpx2.Request) -> bool:
     if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
         return True
     return "id" in json.loads(request.content)
-
-
-def _in_utf8(headers: httpx2.Headers) -> httpx2.Headers:
-    """Return the headers without a charset, since JSON and event streams are UTF-8, as the meters assume."""
-    plain = httpx2.Headers(headers)
-    if "content-type" in plain:
-        plain["content-type"] = plain["content-type"].partition(";")[0]
-    return plain
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

@@ -5,12 +5,15 @@ It also keeps the end of the child's stderr for error messages and in a log, and
 
 A command such as `npx` first installs its server, and an installer that is killed leaves a broken cache. Until its
 first message, a child therefore gets SIGTERM and `INSTALLER_GRACE_S` to undo its work, before SIGKILL.
+
+A child inherits the variables that it needs to run and to install itself, and no credentials.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -21,13 +24,10 @@ from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
-from shared.upstream.dial import StdioTarget
-from shared.upstream.stderr_log import StderrLog
-from shared.upstream.transport.environment import inherited_environment
-from shared.upstream.transport.errors import message_too_dense, message_too_large
-from shared.upstream.transport.json_size import MAX_MESSAGE_NODES, count_nodes
-from shared.upstream.transport.lenient_json import parse_leniently
-from shared.upstream.transport.session_state import SessionState
+from shared.upstream.log import StderrLog
+from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
+from shared.upstream.session import SessionState, message_too_dense, message_too_large
+from shared.upstream.target import StdioTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +44,18 @@ _REAP_S = 1.0
 _STDERR_TAIL_S = 0.3
 _POLL_S = 0.01
 _STORE_EVERY_S = 1.0
+
+_BASIC = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
+_LOCALE = frozenset({"LANG", "LANGUAGE", "TZ"})
+_DIRECTORIES = frozenset({"TMPDIR", "TMP", "TEMP", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"})
+_CERTIFICATES = frozenset(
+    {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"}
+)
+_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NODE_USE_ENV_PROXY"})
+_PACKAGE_MANAGERS = ("UV_", "PIP_", "NPM_CONFIG_")
+
+_PLAIN = _BASIC | _LOCALE | _DIRECTORIES | _CERTIFICATES
+_SECRET = re.compile(r"AUTH|TOKEN|PASSW|SECRET|CREDENTIAL|USERNAME|(?:^|_)(?:KEY|OTP)$")
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
@@ -72,6 +84,11 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
             with anyio.CancelScope(shield=True):  # a cancelled caller must not leave a process behind
                 await child.stop()
             tasks.cancel_scope.cancel()
+
+
+def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of this environment that a child process gets, as docs/operations.md lists them."""
+    return {name: value for name, value in environ.items() if _is_inherited(name, value)}
 
 
 class _Child:
@@ -167,14 +184,11 @@ class _Child:
         async with self.outgoing[1] as messages:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 async for outgoing in messages:
-                    self._note_probe(outgoing)
+                    if isinstance(outgoing.message, JSONRPCRequest) and outgoing.message.method == "server/discover":
+                        self._probe = outgoing.message
+                        self._probe_sent.set()
                     line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await stdin.send(line.encode() + b"\n")
-
-    def _note_probe(self, outgoing: SessionMessage) -> None:
-        if isinstance(outgoing.message, JSONRPCRequest) and outgoing.message.method == "server/discover":
-            self._probe = outgoing.message
-            self._probe_sent.set()
 
     async def give_up_probe(self) -> None:
         """Answer the first version probe for a silent child; the SDK would wait 10 s.
@@ -265,3 +279,14 @@ async def _close(pipe: AsyncResource | None) -> None:
     assert pipe is not None
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await pipe.aclose()
+
+
+def _is_inherited(name: str, value: str) -> bool:
+    if value.startswith("()"):
+        return False  # a function of the shell
+    if name in _PLAIN or name.startswith("LC_"):
+        return True
+    upper = name.upper()  # proxies and the settings of npm also have names in lower case
+    is_of_network = upper in _PROXIES or upper.startswith(_PACKAGE_MANAGERS)
+    # a URL with a user or a query may contain a password or a token
+    return is_of_network and not _SECRET.search(upper) and not {"@", "?"} & set(value)

@@ -1,7 +1,8 @@
-"""A file that may change while we run, read again only after a change."""
+"""Files that only their owner can read, and files that may change while we run."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,28 @@ T = TypeVar("T")
 FileSignature = tuple[int, int, int] | None
 
 _log = structlog.get_logger()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace the file at once, so that no reader finds a part of the text.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    written = path.with_name(f".{path.name}.new")
+    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    written.replace(path)
+
+
+def make_private_directory(path: Path) -> None:
+    """Create the directory and its missing parents, each for its owner only; existing ones stay as they are.
+
+    Raises:
+        OSError: a directory cannot be created.
+    """
+    for directory in (*reversed(path.parents), path):
+        directory.mkdir(mode=0o700, exist_ok=True)
 
 
 class WatchedFile(Generic[T]):
@@ -37,16 +60,14 @@ class WatchedFile(Generic[T]):
         """Return the content of the file; the same object until the file changes."""
         with self._lock:
             signature = file_signature(self._path)
-            if signature != self._signature:
-                self._signature = signature
-                self._read_again()
+            if signature == self._signature:
+                return self._value
+            self._signature = signature
+            try:
+                self._value = self._read(self._path)
+            except ConfigInvalid as error:
+                _log.error("access_file_not_read", path=str(self._path), reason=str(error))
             return self._value
-
-    def _read_again(self) -> None:
-        try:
-            self._value = self._read(self._path)
-        except ConfigInvalid as error:
-            _log.error("access_file_not_read", path=str(self._path), reason=str(error))
 
 
 def file_signature(path: Path) -> FileSignature:

@@ -1,11 +1,13 @@
-"""The size of a JSON text and the number of its values, counted before parsing.
+"""The messages of servers as JSON texts: their size and values, counted before parsing, and a lenient parser.
 
 Nested containers need a hundred times their bytes when parsed, so a limit on bytes does not bound the memory.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from typing import cast
 
 MAX_MESSAGE_NODES = 150_000
 """At least 3.5 MB of real tools, which have a node per 23 to 38 bytes. Parsed: at most 60 MiB.
@@ -18,6 +20,11 @@ MAX_TOOL_NODES = 20_000
 # Possessive, and an unterminated string matches too, so hostile text needs linear time. A JSON string contains no line
 # end, so an unterminated string ends with its line, for example in an event stream.
 _STRING = re.compile(rb'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"?')
+
+MAX_DIGITS = 4_300
+"""Digits of an integer; Python converts no longer one."""
+
+_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 def count_nodes(text: bytes) -> int:
@@ -98,6 +105,51 @@ class EventMeter:
             self._values = NodeMeter()
             self._values.add(begun)
             self.nodes = max(self.nodes, self._values.nodes)
+
+
+class LongInteger:
+    """An integer of more than `MAX_DIGITS` digits; it cannot be serialized."""
+
+
+class LastEvent:
+    """The bytes of a response body, of which an event stream keeps the end: at most `max_bytes`, twice for a while."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._body = bytearray()
+
+    def begin(self) -> None:
+        """Drop the bytes of the last body."""
+        self._body.clear()
+
+    def add(self, chunk: bytes) -> None:
+        """Append the next bytes of the body."""
+        self._body += chunk
+        if len(self._body) > 2 * self._max_bytes:
+            del self._body[: -self._max_bytes]
+
+    def text(self) -> bytes:
+        """Return the JSON text: the data of the last event, or the whole body."""
+        body = bytes(self._body)
+        events = [event for event in _BLANK_LINE.split(body) if re.search(rb"^data:", event, re.MULTILINE)]
+        lines = events[-1].splitlines() if events else []
+        return b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or body
+
+
+def parse_leniently(text: bytes) -> dict[str, object] | None:
+    """Return the object of a JSON text, None if it has none.
+
+    Invalid UTF-8 becomes U+FFFD. Control characters and lone surrogates stay. Long integers become `LongInteger`.
+    """
+    try:
+        parsed: object = json.loads(
+            text.decode("utf-8", "replace"),
+            strict=False,
+            parse_int=lambda digits: int(digits) if len(digits) <= MAX_DIGITS else LongInteger(),
+        )
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", parsed) if isinstance(parsed, dict) else None
 
 
 def _marks(text: bytes) -> int:

@@ -1,9 +1,11 @@
-"""Foreign errors of a session with a server, translated into errors of `shared.errors`."""
+"""A session with a server: what the errors of the SDK do not say, and errors of `shared.errors` in place of them."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
 
@@ -31,10 +33,19 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.upstream.programs import start_problem
-from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
-from shared.upstream.transport.session_state import SessionState
+from shared.quoting import printable, quoted
+from shared.text.invisible import mark_text
+from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
+from shared.upstream.target import start_problem
 from shared.validation import first_problem
+
+SMALL_BYTES = 256 << 10
+SMALL_NODES = 10_000
+"""Limits of a small message: it has room for hundreds of real tools and needs at most 2 MiB when parsed."""
+
+_QUOTED_CHARACTERS = 300
+_POLL_S = 0.05
+_CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
 
 LAST_WORDS = "; its last words: "
 """Begins the end of a child's stderr, as a JSON string, at the end of an error."""
@@ -63,6 +74,100 @@ _SDK_STAND_INS = (
 )
 
 
+@dataclass(slots=True)
+class HttpExchange:
+    """The state of one HTTP request of a session.
+
+    `sent` is true once it may have reached the server.
+    `http_status` is the status of an error response.
+    """
+
+    sent: bool = False
+    http_status: int | None = None
+
+
+current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange", default=None)
+"""The exchange of the current context; the SDK sends a request in the context of its caller."""
+
+
+@dataclass(slots=True)
+class SessionState:
+    """Observations of one session, used for its error.
+
+    `scope` encloses the whole session. `http_status` is the status of the last request if it was an error.
+    `protocol_violation` describes invalid output since the last valid message.
+    `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
+    `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
+    then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
+    server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
+    """
+
+    server_id: str
+    scope: anyio.CancelScope
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    error: ServerError | None = None
+    http_status: int | None = None
+    protocol_violation: str | None = None
+    stderr: bytes = b""
+    exit_code: int | None = None
+    was_stopped: bool = False
+    may_hold_large: Callable[[], bool] = field(default=lambda: True, repr=False)
+    on_started: Callable[[], None] = field(default=lambda: None, repr=False)
+    is_started: bool = False
+    has_session_id: bool = False
+    last_event: LastEvent | None = field(default=None, repr=False)
+
+    async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
+        """Wait for a slot before a large message is read further or parsed; return at once for a small message.
+
+        The session's deadline is extended by the wait.
+        """
+        if size_bytes <= SMALL_BYTES and nodes <= SMALL_NODES:
+            return
+        while not self.may_hold_large():
+            began = anyio.current_time()
+            self.scope.deadline += _CREDIT_S
+            await anyio.sleep(_POLL_S)
+            self.scope.deadline += anyio.current_time() - began - _CREDIT_S
+
+    def note_start(self) -> None:
+        """Handle a message of a child; the first one ends its start."""
+        if not self.is_started:
+            self.is_started = True
+            self.on_started()
+
+    async def received(self, size_bytes: int) -> None:
+        """Handle received bytes; an implementation that waits slows the sender down."""
+
+    def stream_answered(self, status: int) -> None:
+        """Handle the HTTP status of a request for the stream of server messages."""
+
+    def stream_ended(self) -> None:
+        """Handle the end of the stream of server messages."""
+
+    def fail(self, error: ServerError) -> ServerError:
+        """Cancel the session, and keep the first error given here as its result.
+
+        An exception is not enough: the SDK's tasks log some errors and continue to wait.
+        """
+        self.error = self.error or error
+        self.scope.cancel()
+        return error
+
+    def quote(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
+        """Return a server's text for a message: one printable line in quotes, shortened, with credentials replaced."""
+        return quoted(self.line(text, characters))
+
+    def line(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
+        """Return a text as `quote` does, without the quotes."""
+        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        for secret in self.secrets:
+            plain = plain.replace(secret, "***")
+        line = " ".join(plain.split())
+        shown = printable(mark_text(line))
+        return shown if len(shown) <= characters else shown[:characters] + "…"
+
+
 def to_server_error(state: SessionState, error: Exception) -> ServerError | None:
     """Return our error for an exception of the SDK, None if the server did not cause it.
 
@@ -80,12 +185,8 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
         return state.error
     if state.protocol_violation:
         return ProtocolViolation(state.server_id, state.protocol_violation)
-    reason = f"no complete list of tools{_end_of_time(state, timeout_s)}{_stderr_tail(state)}"
-    return ServerTimeout(state.server_id, reason)
-
-
-def _end_of_time(state: SessionState, timeout_s: float) -> str:
-    return f"; stopped by Toolscale after {timeout_s:g} s" if state.was_stopped else f" within {timeout_s:g} s"
+    end = f"; stopped by Toolscale after {timeout_s:g} s" if state.was_stopped else f" within {timeout_s:g} s"
+    return ServerTimeout(state.server_id, f"no complete list of tools{end}{_stderr_tail(state)}")
 
 
 def status_error(state: SessionState, status: int, words: str = "") -> ServerError:
@@ -184,19 +285,11 @@ def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL
 
 
 def _stderr_tail(state: SessionState) -> str:
-    return _exit_status(state) + (f"{LAST_WORDS}{state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")
-
-
-def _exit_status(state: SessionState) -> str:
-    if state.was_stopped or state.exit_code is None:
-        return ""
-    if state.exit_code < 0:
-        return f"; ended by {_signal_name(-state.exit_code)}, which Toolscale did not send"
-    return f"; exit code {state.exit_code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+    end = ""
+    if state.exit_code is not None and not state.was_stopped:
+        end = f"; exit code {state.exit_code}"
+        if state.exit_code < 0:
+            number = -state.exit_code
+            names = [known.name for known in signal.Signals if known == number]  # a real-time signal has none
+            end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
+    return end + (f"{LAST_WORDS}{state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import structlog
 
 from shared.errors import ConfigInvalid
-from shared.service.private_file import make_private_directory, write_private
+from shared.service.files import make_private_directory, write_private
 
 if TYPE_CHECKING:
     from shared.settings import Settings
