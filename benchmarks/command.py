@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from tests.support.qdrant_server import qdrant_url
 
 ROOT = Path(__file__).parents[1]

@@ -27,10 +27,9 @@ from query.turns import allow_turns
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
 from shared.index.versions import open_index_versions
-from shared.observability.logging import configure_logging
-from shared.observability.tracing import configure_tracing
-from shared.service.interrupts import interrupt_once
-from shared.service.protection import full_environment
+from shared.service.logging import configure_logging
+from shared.service.process import full_environment, interrupt_once
+from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
 

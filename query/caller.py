@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shared.catalog import Scope
-from shared.toolset import Selection
+from shared.catalog import Scope, Selection
 
 Permission = Literal["catalog:read", "tools:call", "toolsets:write"]
 PERMISSIONS: frozenset[Permission] = frozenset(get_args(Permission))

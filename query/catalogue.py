@@ -14,9 +14,9 @@ from query.policy.rules import ReadPolicy, no_policy, policy_reader
 from query.savings.ledger import Ledger, Run, run_behind, run_now
 from query.search.no_match import NO_MATCH_THRESHOLD
 from shared.errors import FollowedConfigUnavailable
-from shared.service.protection import full_environment
-from shared.upstream.config_file import ConfigFile
+from shared.service.process import full_environment
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
+from shared.upstream.mcp_json import ConfigFile
 
 if TYPE_CHECKING:
     from query.history.recorder import UsageRecorder

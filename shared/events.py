@@ -37,11 +37,7 @@ ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, patter
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 
 
-def _all_groups(value: object) -> object:
-    return "*" if value == ["*"] else value
-
-
-Groups = Annotated[Literal["*"] | frozenset[Group], BeforeValidator(_all_groups)]
+Groups = Annotated[Literal["*"] | frozenset[Group], BeforeValidator(lambda value: "*" if value == ["*"] else value)]
 """The groups that a file of the operator grants: names, or `"*"` or `["*"]` for all. No group has the name `*`."""
 Label = Annotated[str, StringConstraints(max_length=200)]
 CredentialRef = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
@@ -58,14 +54,10 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 EventType = Literal["dev.toolscale.server.up", "dev.toolscale.server.down", "dev.toolscale.server.changed"]
 
 
-def _small_labels(labels: dict[str, str]) -> dict[str, str]:
+def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
     size_bytes = len(json.dumps(labels, ensure_ascii=False).encode(errors="replace"))
     if size_bytes > MAX_LABELS_BYTES:
         raise ValueError(f"expected at most {MAX_LABELS_BYTES} bytes in all labels, got {size_bytes}")
-    return labels
-
-
-def _with_known_policy(labels: dict[str, str]) -> dict[str, str]:
     policy = labels.get(DEFINITION_CHANGES)
     if policy is not None and policy not in POLICIES:
         raise ValueError(f"expected {', '.join(POLICIES)} under {DEFINITION_CHANGES!r}, got {policy!r}")
@@ -90,12 +82,7 @@ class ServerAnnouncement(ServerRef):
     transport: Literal["streamable-http", "sse", "stdio"] = "streamable-http"
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://")] | None = None
     groups: Annotated[frozenset[Group], Field(max_length=MAX_GROUPS)] = frozenset()
-    labels: Annotated[
-        dict[Label, Label],
-        Field(max_length=MAX_LABELS),
-        AfterValidator(_small_labels),
-        AfterValidator(_with_known_policy),
-    ] = {}
+    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS), AfterValidator(_checked_labels)] = {}
     credential_ref: CredentialRef | None = None
 
     @model_validator(mode="after")
@@ -177,7 +164,13 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
     Raises:
         EventInvalid: the event violates the contract; the message names the first invalid field.
     """
-    _refuse_large(raw)
+    try:
+        text = json.dumps(raw, ensure_ascii=False) if isinstance(raw, dict) else raw
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EventInvalid("event", f"not JSON: {error}") from error
+    size_bytes = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
+    if size_bytes > MAX_EVENT_BYTES:
+        raise EventInvalid("event", f"expected at most {MAX_EVENT_BYTES} bytes, got {size_bytes}")
     document = raw if isinstance(raw, dict) else _decoded(raw)
     for name in REQUIRED_ATTRIBUTES:
         if name not in document:
@@ -186,22 +179,9 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
         return _by_type.validate_python(document)
     except ValidationError as error:
         path, reason = first_invalid(error)
-        raise EventInvalid(_field(path), reason[:_REASON_CHARACTERS]) from error
-
-
-def _refuse_large(raw: str | bytes | dict[str, Any]) -> None:
-    if isinstance(raw, dict):
-        raw = _encoded(raw)
-    size_bytes = len(raw) if isinstance(raw, bytes) else len(raw.encode(errors="replace"))
-    if size_bytes > MAX_EVENT_BYTES:
-        raise EventInvalid("event", f"expected at most {MAX_EVENT_BYTES} bytes, got {size_bytes}")
-
-
-def _encoded(document: dict[str, Any]) -> str:
-    try:
-        return json.dumps(document, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise EventInvalid("event", f"not JSON: {error}") from error
+        # without the discriminator's tag, which pydantic adds
+        field = ".".join(str(part) for part in path if not str(part).startswith(TYPE_PREFIX))
+        raise EventInvalid(field[:_REASON_CHARACTERS] or "event", reason[:_REASON_CHARACTERS]) from error
 
 
 def _decoded(raw: str | bytes) -> dict[str, Any]:
@@ -212,9 +192,3 @@ def _decoded(raw: str | bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise EventInvalid("event", f"expected a JSON object, got {type(document).__name__}")
     return cast("dict[str, Any]", document)
-
-
-def _field(location: tuple[int | str, ...]) -> str:
-    """Return the dotted path of a field, without the discriminator's tag that pydantic adds."""
-    parts = [str(part) for part in location if not str(part).startswith(TYPE_PREFIX)]
-    return ".".join(parts)[:_REASON_CHARACTERS] or "event"

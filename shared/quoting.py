@@ -1,4 +1,7 @@
-"""Texts of servers within sentences of ours: quoted, so that none reads as a sentence of Toolscale."""
+"""Texts of others, for people and within sentences of ours.
+
+They are quoted, so that none reads as a sentence of Toolscale.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +20,13 @@ def quoted(text: str) -> str:
 def quoted_name(name: str) -> str:
     """Return a name of plain characters as it is, and any other as a JSON string in ASCII."""
     return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+
+
+def printable(text: str) -> str:
+    """Return the text without characters that are invisible, change its direction, or cannot be encoded."""
+    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
+
+
+def encodable(text: str) -> str:
+    """Return the text with lone surrogates replaced: JSON with one of them cannot be sent."""
+    return text.encode("utf-8", "replace").decode("utf-8")

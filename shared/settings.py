@@ -8,11 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, StringConstraints, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import DefinitionPolicy, Encoding
-from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid
 from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
@@ -41,6 +40,26 @@ CredentialHosts = dict[
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 # Signatures by key pairs only: a process that verifies tokens must not be able to sign them.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+Count = Annotated[int, Field(ge=1, le=1_000)]
+
+
+class CollectionOptions(BaseModel):
+    """Options of the collections that Toolscale creates on a Qdrant server; None leaves an option to the server.
+
+    They have the names of its API.
+
+    `replication_factor` is by default 2 on a cluster of two or more nodes. `on_disk` is for vectors and the sparse
+    index. `quantization` keeps vectors of one byte per dimension in memory.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shard_number: Count | None = None
+    replication_factor: Count | None = None
+    write_consistency_factor: Count | None = None
+    on_disk: bool | None = None
+    on_disk_payload: bool | None = None
+    quantization: Literal["int8"] | None = None
 
 
 def _plain(name: str) -> AliasChoices:
@@ -278,8 +297,11 @@ def load_service_settings() -> Settings:
     Raises:
         ConfigInvalid: from `load_settings`.
     """
-    from shared.service.open_files import raise_open_files  # noqa: PLC0415  # only services need it
-    from shared.service.protection import protect_memory, withhold_secrets  # noqa: PLC0415  # only services need it
+    from shared.service.process import (  # noqa: PLC0415  # only services need it
+        protect_memory,
+        raise_open_files,  # only services need it
+        withhold_secrets,
+    )
 
     protect_memory()
     settings = load_settings()

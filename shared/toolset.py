@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from shared.documents import StoredDocument
+from shared.catalog import Selection, StoredDocument
 
 # A name is a part of a URL's path, without escapes.
 TOOLSET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -16,22 +15,6 @@ MAX_ENTRIES = 1_000
 ToolsetName = Annotated[str, StringConstraints(pattern=TOOLSET_NAME)]
 # A server's id contains no colon, so the first colon ends it.
 Entry = Annotated[str, StringConstraints(max_length=400, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]{0,199}(:(?s:.)+)?$")]
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Tools by their qualified names, and all tools of some servers."""
-
-    servers: frozenset[str] = frozenset()
-    tools: frozenset[str] = frozenset()
-
-    def admits(self, server_id: str, tool_name: str) -> bool:
-        """Return whether this tool is selected."""
-        return server_id in self.servers or f"{server_id}:{tool_name}" in self.tools
-
-    def admits_some_of(self, server_id: str) -> bool:
-        """Return whether any tool of this server may be selected."""
-        return server_id in self.servers or any(tool.startswith(f"{server_id}:") for tool in self.tools)
 
 
 class Toolset(BaseModel):

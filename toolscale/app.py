@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shared.errors import ConfigInvalid
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.advice import advice
 from toolscale.commands.backup import backup, restore

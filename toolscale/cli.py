@@ -17,8 +17,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    from shared.service.imports import imported_at_once  # noqa: PLC0415
-    from shared.service.protection import protect_memory  # noqa: PLC0415
+    from shared.service.process import imported_at_once, protect_memory  # noqa: PLC0415
 
     protect_memory()
     # these imports take seconds; inside this function an interrupt of them exits with 130 too
@@ -26,7 +25,7 @@ def _run() -> None:
         from rich.text import Text  # noqa: PLC0415
 
         from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
-        from shared.text.display import printable  # noqa: PLC0415
+        from shared.quoting import printable  # noqa: PLC0415
         from toolscale.app import app  # noqa: PLC0415
         from toolscale.console import err  # noqa: PLC0415
 

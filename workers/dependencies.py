@@ -16,12 +16,11 @@ from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
 from shared.text.embedding import Embedder, FastEmbedder, known_models
 from shared.text.tokens import Counter, counters
-from workers.fetch.slots import LargePayloadSlots
-from workers.fetch.starts import StartTurns, starts_at_once
-from workers.indexing.failures import FailurePolicy
+from workers.fetch.turns import LargePayloadSlots, StartTurns, starts_at_once
 from workers.indexing.features import FeatureLocks
-from workers.maintenance.migrate import ModelRollout
-from workers.maintenance.rebuild import rebuild_if_lost
+from workers.indexing.records import FailurePolicy
+from workers.upkeep.migrate import ModelRollout
+from workers.upkeep.recover import rebuild_if_lost
 
 # Reconciliations of a worker that count and embed at a time: while the first waits for the interpreter, the second
 # uses the core.

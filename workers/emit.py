@@ -15,7 +15,7 @@ from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerEvent, parse_event
 from shared.intents.intent import Intent, Recorded
 from shared.intents.intents import Intents
-from shared.observability.tracing import SpanKind, span, traceparent
+from shared.service.tracing import SpanKind, span, traceparent
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -94,7 +94,12 @@ class Emitter:
         Raises:
             IntentsUnavailable: nothing was recorded.
         """
-        traced = [_traced(event) for event in events]
+        traced: list[ServerEvent] = []
+        for event in events:
+            server_id = event.data.server_id
+            with span("record event", event.traceparent, SpanKind.PRODUCER, server=server_id, type=event.type):
+                # the trace continues in the reconciliation
+                traced.append(event.model_copy(update={"traceparent": traceparent()}))
         try:
             results = self.intents.record_all(traced, due_in_s=self.due_in_s)
         except IntentsUnavailable:
@@ -129,7 +134,10 @@ class Emitter:
         for raw, each in zip(raws, parsed, strict=True):
             result = each if isinstance(each, EventInvalid) else next(emitted)
             if isinstance(result, EventInvalid):
-                self.intents.add_dead_letter(str(result), _text(raw, sender.source))
+                text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+                if isinstance(text, dict):  # can be corrected and sent again with `toolscale emit event`
+                    text = json.dumps(text | ({"source": sender.source} if sender.source else {}), default=str)
+                self.intents.add_dead_letter(str(result), text)
                 structlog.get_logger().warning(
                     "event_refused", field=result.field, reason=result.reason, sender=sender.source
                 )
@@ -166,16 +174,3 @@ class Emitter:
             return self.intents.record(event, due_in_s=self.due_in_s)
         except (EventInvalid, IntentsUnavailable) as again:
             return again
-
-
-def _traced(event: ServerEvent) -> ServerEvent:
-    """Return the event with a trace that continues in the reconciliation."""
-    with span("record event", event.traceparent, SpanKind.PRODUCER, server=event.data.server_id, type=event.type):
-        return event.model_copy(update={"traceparent": traceparent()})
-
-
-def _text(raw: str | bytes | dict[str, Any], source: str | None) -> str:
-    if isinstance(raw, dict):
-        signed = raw | {"source": source} if source else raw
-        return json.dumps(signed, default=str)  # can be corrected and sent again with `toolscale emit event`
-    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw

@@ -19,28 +19,28 @@ from shared.catalog import (
     EmbeddedTool,
     Listing,
     ToolDefinition,
-    ToolFeatures,
     digest,
 )
 from shared.errors import ServerError, ServerTimeout
 from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
-from shared.observability.tracing import SpanKind, span
-from shared.text.forms import indexed_tool
+from shared.service.tracing import SpanKind, span
+from shared.text.tokens import indexed_tool
 from workers.dependencies import Dependencies
 from workers.indexing.changes import review
-from workers.indexing.failures import park, record_failure
 from workers.indexing.features import FeatureDependencies, compute_features
 from workers.indexing.records import (
     invalidate_record,
     is_current,
     known_record,
     listed_record,
+    park,
+    record_failure,
     stopped_record,
     unlisted_record,
 )
-from workers.maintenance.migrate import SOURCE as MIGRATION_SOURCE
-from workers.metrics import stage
+from workers.monitoring.metrics import stage
+from workers.upkeep.migrate import SOURCE as MIGRATION_SOURCE
 
 SOURCE = "toolscale/worker"
 
@@ -166,9 +166,18 @@ def _reconcile_intent(intent: Intent, deps: Dependencies) -> Ingested | None:
     elif intent.attempts > deps.failure_policy.quarantine_after:
         park(intent, index, deps.intents, deps.failure_policy.quarantine_after)
         return None
-    features = FeatureDependencies(index, active.embedder, deps.counters, deps.computing, deps.feature_locks)
-    run = Run(intent, index, features, deps)
-    ingested = _reconcile_stopped(run) if intent.status == "stopped" else _reconcile_running(run)
+    if intent.status == "stopped":
+        # hidden and not counted; the tools stay, so that the server's return embeds nothing
+        next_revision = deps.intents.next_revision
+        record = stopped_record(known_record(intent, index, next_revision), intent, next_revision())
+        invalidate_record(index.server(intent.server_id), index)
+        index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
+        index.put_server(record)
+        structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
+        ingested: Ingested = Hidden()
+    else:
+        features = FeatureDependencies(index, active.embedder, deps.counters, deps.computing, deps.feature_locks)
+        ingested = _reconcile_running(Run(intent, index, features, deps))
     if not deps.is_active(active.version):
         deps.intents.request(intent.server_id, MIGRATION_SOURCE)  # the tools went to the previous version
     unaccepted = None if ingested.catalogue_id is None else ingested.unaccepted
@@ -187,7 +196,9 @@ def _reconcile_running(run: Run) -> Ingested:
             listing = deps.list_server(intent)
     except ServerError as error:
         record_failure(error, intent, index, deps.intents, deps.failure_policy)
-        if _was_crowded_out(error, intent, deps):
+        was_slow = isinstance(error, ServerTimeout) and intent.announcement.transport == "stdio"
+        has_failed_rarely = intent.failures + 1 < deps.failure_policy.quarantine_after
+        if was_slow and has_failed_rarely and deps.starts.waiting:  # others that started may have crowded it out
             deps.intents.request(intent.server_id, SOURCE)
         raise
     ingested = ingest(listing, run)
@@ -198,44 +209,18 @@ def _reconcile_running(run: Run) -> Ingested:
     return ingested
 
 
-def _was_crowded_out(error: ServerError, intent: Intent, deps: Dependencies) -> bool:
-    """Return whether a stdio server ran out of time while others waited to start; not after many failures."""
-    was_slow = isinstance(error, ServerTimeout) and intent.announcement.transport == "stdio"
-    has_failed_rarely = intent.failures + 1 < deps.failure_policy.quarantine_after
-    return was_slow and has_failed_rarely and deps.starts.waiting > 0
-
-
-def _reconcile_stopped(run: Run) -> Ingested:
-    """Hide the server's tools and exclude them from counts; they stay, so that its return embeds nothing."""
-    intent, index, next_revision = run.intent, run.index, run.deps.intents.next_revision
-    record = stopped_record(known_record(intent, index, next_revision), intent, next_revision())
-    invalidate_record(index.server(intent.server_id), index)
-    index.set_status_and_groups(intent.server_id, status="stopped", groups=intent.announcement.groups)
-    index.put_server(record)
-    structlog.get_logger().info("server_stopped", server=intent.server_id, generation=intent.desired)
-    return Hidden()
-
-
 def _write_batch(
     definitions: Mapping[str, ToolDefinition], declared_name: str, changed_since: Mapping[str, str], run: Run
 ) -> None:
     """Write the tools of these digests, in parts as their features become available."""
+    server_id, groups = run.intent.server_id, run.intent.announcement.groups
     with closing(compute_features(definitions, declared_name, run.features)) as parts:  # a failed write ends it
-        for features in parts:
-            tools = [
-                _tool(definitions[tool_digest], tool_digest, tool_features, changed_since, run.intent)
-                for tool_digest, tool_features in features.items()
-            ]
+        for part in parts:
+            tools: list[EmbeddedTool] = []
+            for tool_digest, features in part.items():
+                definition = definitions[tool_digest]
+                tool = indexed_tool(server_id, definition, tool_digest, features, groups)
+                tool = replace(tool, changed_since=changed_since.get(definition.name))
+                tools.append(EmbeddedTool(tool, features.vectors))
             with stage("upsert"):
                 run.index.upsert(tools)
-
-
-def _tool(
-    definition: ToolDefinition,
-    tool_digest: str,
-    features: ToolFeatures,
-    changed_since: Mapping[str, str],
-    intent: Intent,
-) -> EmbeddedTool:
-    tool = indexed_tool(intent.server_id, definition, tool_digest, features, intent.announcement.groups)
-    return EmbeddedTool(replace(tool, changed_since=changed_since.get(definition.name)), features.vectors)

@@ -28,7 +28,7 @@ from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.settings import ResponseMode
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 LIMIT = 8
 NEVER = NO_THRESHOLD  # each question is answered with eight tools, whether they fit or not

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.requests.data import Servers
 from shared.catalog import ToolDefinition
-from shared.text.terms import prose_terms
+from shared.text.bm25 import prose_terms
 
 Tools = Sequence[ToolDefinition]
 

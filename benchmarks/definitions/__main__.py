@@ -20,8 +20,7 @@ from benchmarks.throughput.results import Frozen
 from shared.catalog import Encoding, ToolDefinition
 from shared.text.embedding import Embedder, FastEmbedder
 from shared.text.leaner import Kind
-from shared.text.parts import tokens_by_field
-from shared.text.tokens import Counter, counter
+from shared.text.tokens import Counter, counter, tokens_by_field
 from toolscale.lint.shorter import shorter_definitions
 from toolscale.lint.similar import SIMILAR
 from toolscale.lint.sizes import CORPUS, Corpus, Percentiles

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import CorpusServer, read_servers
 from benchmarks.throughput.report import table
-from shared.text.forms import estimate_tool, model_text
-from shared.text.tokens import counter
+from shared.text.tokens import counter, estimate_tool, model_text
 
 CORPORA = ("livemcp", "mcpbench", "mcpproxy45", "mcpzero", "toolsieve181", "haystack")
 HEADINGS = ("corpus", "tools", "counted", "estimated", "error of the sum, %", "of a tool, median", "95th percentile")

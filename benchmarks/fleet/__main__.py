@@ -21,7 +21,7 @@ from benchmarks.fleet.results import Part, Results
 from benchmarks.fleet.scaling import filled
 from benchmarks.fleet.storm import measure_storm
 from benchmarks.throughput.machine import Watch, this_machine
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from tests.support.qdrant_server import qdrant_url
 
 SCALING = ROOT / "docs" / "scaling.md"

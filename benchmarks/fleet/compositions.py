@@ -25,7 +25,7 @@ from shared.events import ServerEvent
 from tests.support.processes import Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
 from tests.support.redis_server import redis_server
-from workers.tasks import SWEEP_INTENTS
+from workers.celery_app import SWEEP_INTENTS
 
 TOKEN = "a-token-of-the-benchmark"
 

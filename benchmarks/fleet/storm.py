@@ -18,8 +18,8 @@ from benchmarks.throughput.embedded import PATIENCE_S, up
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.events import ServerChanged, ServerEvent, ServerRef
 from tests.support.events_api import Producer
-from workers.events_api.cloudevents import BATCH
-from workers.tasks import ACCEPT_EVENT
+from workers.celery_app import ACCEPT_EVENT
+from workers.events_api.api import BATCH
 
 BATCH_EVENTS = 100
 WAYS = {"messages": "Celery messages", "door": f"HTTP door, {BATCH_EVENTS} events a request"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.throughput.stages import Stages, timed_dependencies
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer, definition
 from benchmarks.retrieval.system import asking, ingested
 from benchmarks.throughput.catalogue import put_replicas
 from shared.catalog import Listing
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.errors import ServerError
 from shared.intents.intents import open_intents
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from workers.dependencies import Dependencies, open_dependencies
 from workers.ingest import reconcile
 

@@ -18,7 +18,7 @@ from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from shared.intents.intents import open_intents
 from workers.dependencies import open_dependencies
-from workers.fetch.interrupt import interrupt_fetches
+from workers.fetch.turns import interrupt_fetches
 
 WINDOW_S = 5.0
 _PATIENCE_S = 120.0

@@ -23,7 +23,7 @@ from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope, point_id
 from shared.settings import ResponseMode
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 RANKED = 10
 MODES: tuple[ResponseMode, ...] = get_args(ResponseMode)

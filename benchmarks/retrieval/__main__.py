@@ -37,7 +37,7 @@ from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import SETS, QuerySet
 from benchmarks.retrieval.system import System, ask, ingested
 from benchmarks.throughput.machine import this_machine
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 
 K = 10
 JUDGED = tuple(query_set for query_set in SETS if len(query_set.corpora) == 1 and not query_set.in_steps)

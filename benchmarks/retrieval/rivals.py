@@ -9,7 +9,7 @@ from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.system import System
 from query.search.ranking import DEPTH, round_robin, similarity
 from shared.catalog import Candidates, Scope
-from shared.text.vectors import query_vectors
+from shared.text.embedding import query_vectors
 
 # Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion Outperforms Condorcet", SIGIR 2009; k as there.
 RRF_K = 60

@@ -18,8 +18,7 @@ from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope
 from shared.index.points import NamedVector, PointCollection
 from shared.index.tools import NAME_VECTOR, TERMS_VECTOR, TEXT_VECTOR, ToolIndex, scope_filter
-from shared.text.embedding import Embedder
-from shared.text.vectors import query_vectors
+from shared.text.embedding import Embedder, query_vectors
 from tests.support.qdrant_server import qdrant_url
 
 LIMIT = 8

@@ -20,10 +20,8 @@ from shared.catalog import (
     digest,
 )
 from shared.index.tools import ToolIndex
-from shared.text.embedding import Embedder
-from shared.text.forms import count_forms, indexed_tool
-from shared.text.tokens import counters
-from shared.text.vectors import tool_vectors
+from shared.text.embedding import Embedder, tool_vectors
+from shared.text.tokens import count_forms, counters, indexed_tool
 
 A_WRITE = 64
 _COUNTERS = counters()

@@ -20,7 +20,7 @@ from benchmarks.throughput.memory import MIB
 from shared.catalog import Scope
 from shared.index import open_engine
 from shared.index.versions import IndexStore, IndexVersion, tools_spec
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import Settings
 from shared.text.embedding import Embedder, FastEmbedder
 

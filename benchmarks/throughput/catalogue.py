@@ -26,10 +26,8 @@ from shared.catalog import (
 )
 from shared.index.tools import ToolIndex
 from shared.text.bm25 import tool_terms
-from shared.text.embedding import Embedder
-from shared.text.forms import count_forms, indexed_tool
-from shared.text.tokens import counters
-from shared.text.vectors import tool_vectors
+from shared.text.embedding import Embedder, tool_vectors
+from shared.text.tokens import count_forms, counters, indexed_tool
 from workers.fetch.definitions import read_definition
 
 PROTOCOL_VERSION = "2026-07-28"

@@ -64,9 +64,8 @@ def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list
 def redis_producer(url: str, directory: Path) -> Generator[Producer]:
     """Yield a producer that records in Redis and wakes a worker, as `toolscale emit` does."""
     from shared.intents.intents import open_intents  # noqa: PLC0415
-    from workers.celery_app import build_app  # noqa: PLC0415
+    from workers.celery_app import build_app, send_reconcile  # noqa: PLC0415
     from workers.emit import Emitter  # noqa: PLC0415
-    from workers.tasks import send_reconcile  # noqa: PLC0415
 
     settings = index_settings(directory).model_copy(update={"redis_url": url})
     with closing(open_intents(settings)) as intents, build_app(settings) as app:

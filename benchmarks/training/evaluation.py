@@ -26,8 +26,8 @@ from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.scoring import Evaluation
 from benchmarks.retrieval.sets import SETS, QuerySet
 from benchmarks.retrieval.system import ask, ingested
-from shared.observability.logging import configure_logging
-from shared.text.bundled import DIMENSION, BundledModel, bundled_model
+from shared.service.logging import configure_logging
+from shared.text.embedding import BUNDLED_DIMENSION, BundledModel, bundled_model
 from shared.text.tokens import counter
 from toolscale.lint.shorter import shorter_definitions
 
@@ -44,7 +44,7 @@ class TrainedModel:
     """An embedder with the model of one directory, or of one each for queries and passages. Thread-safe."""
 
     model = "toolscale/trained"
-    dimension = DIMENSION
+    dimension = BUNDLED_DIMENSION
 
     def __init__(self, queries: Path, passages: Path | None = None) -> None:
         self._queries = BundledModel(queries)

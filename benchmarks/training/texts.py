@@ -28,8 +28,7 @@ from benchmarks.training.data import (
     rows,
     write_data,
 )
-from shared.text.bundled import bundled_model
-from shared.text.embedding import name_passage, text_passage
+from shared.text.embedding import bundled_model, name_passage, text_passage
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
 CORPUS = DATA / "corpora" / "haystack.jsonl"

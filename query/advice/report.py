@@ -21,9 +21,8 @@ from query.toolsets.offered import direct_definition, has_offered_tools, offered
 from shared.catalog import Encoding
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name
-from shared.text.forms import PROFILE, Profile
 from shared.text.leaner import Kind, leaner, removals_named
-from shared.text.tokens import is_estimate
+from shared.text.tokens import PROFILE, Profile, is_estimate
 
 if TYPE_CHECKING:
     from query.caller import Caller

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 
 from query.caller import USING, Caller, Permission
 from shared.errors import AuthenticationFailed, KeysUnavailable
-from shared.observability.line_limit import LineLimit
+from shared.service.logging import LineLimit
 
 if TYPE_CHECKING:
     from typing import Any

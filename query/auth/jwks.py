@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import override
 
 from shared.errors import ConfigInvalid, KeysUnavailable
-from shared.service.watched_file import WatchedFile
+from shared.service.files import WatchedFile
 from shared.upstream.hosts import is_loopback
 
 # A withdrawn key is refused after this time.

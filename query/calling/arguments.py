@@ -32,9 +32,8 @@ from referencing.exceptions import Unresolvable
 from query.calling.conversion import may_be_accepted, missing
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
-from shared.quoting import quoted_name
-from shared.text.display import encodable
-from shared.text.forms import json_text
+from shared.quoting import encodable, quoted_name
+from shared.text.tokens import json_text
 
 MAX_STEPS = 100_000
 # Keywords within keywords; the library's Rust parts panic where Python's recursion ends.

@@ -28,18 +28,19 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.secrets import credentials_of, secrets_of
-from shared.upstream.transport.errors import (
+from shared.upstream.dial import open_transport
+from shared.upstream.session import (
     FOREIGN_ERRORS,
+    HttpExchange,
+    SessionState,
     answered,
+    current_exchange,
     is_connection_lost,
     is_stand_in,
     to_answer_error,
     to_server_error,
 )
-from shared.upstream.transport.open import open_transport
-from shared.upstream.transport.session_state import HttpExchange, SessionState, current_exchange
+from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
 from shared.validation import first_problem
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from shared.errors import Delivery, ServerAuthRequired, ServerError, ServerFailed, ServerTimeout, ServerUnreachable
-from shared.upstream.transport.session_state import HttpExchange
+from shared.upstream.session import HttpExchange
 
 PERHAPS_CARRIED_OUT = "may have been carried out or not"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from shared.catalog import Endpoint
-from shared.upstream.dial import Target
+from shared.upstream.target import Target
 
 Dial = Callable[[str, Endpoint], Target]
 """Resolves a server's id and endpoint to an allowed target; blocks, and raises a ServerError."""

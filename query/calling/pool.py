@@ -16,12 +16,12 @@ from query.calling.endpoints import TargetResolver
 from query.calling.limits import Admission, ResultSlot
 from query.calling.progress import ProgressRelay
 from shared.errors import CallsExhausted, Delivery, ServerError, ServerTimeout, ServerUnreachable, ToolscaleError
-from shared.upstream.dial import StdioTarget
+from shared.upstream.target import StdioTarget
 
 if TYPE_CHECKING:
     from query.calling.upstream_request import ResultT, UpstreamRequest
     from shared.catalog import Endpoint
-    from shared.upstream.dial import Target
+    from shared.upstream.target import Target
 
 # A server may work for some seconds without a message.
 LONG_SILENCE_S = 10.0

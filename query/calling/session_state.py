@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.target import HttpTarget, Target
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -14,7 +14,7 @@ from mcp_types import JSONRPCRequest, JSONRPCResponse
 from typing_extensions import override
 
 from query.calling.limits import ResultSlot
-from shared.upstream.transport.session_state import HttpExchange, current_exchange
+from shared.upstream.session import HttpExchange, current_exchange
 
 
 class ObservedReceiveStream(ObjectReceiveStream[Any]):

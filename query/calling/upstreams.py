@@ -18,8 +18,8 @@ from query.calling.endpoints import Dial, TargetResolver
 from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
 from query.calling.limits import Admission
 from query.calling.pool import CallResources, Pool
-from shared.service.protection import full_environment
-from shared.upstream.dialler import dialler_for
+from shared.service.process import full_environment
+from shared.upstream.dial import dialler_for
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from query.cursors.sealing import KEY_BYTES
 from shared.errors import ConfigInvalid
-from shared.service.private_file import make_private_directory, write_private
+from shared.service.files import make_private_directory, write_private
 
 if TYPE_CHECKING:
     from shared.settings import Settings

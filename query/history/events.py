@@ -17,7 +17,7 @@ from query.history.store import Row, RowKey
 from query.paging.budget import counting
 from shared.catalog import MODEL_FIELDS
 from shared.errors import IndexUnavailable
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 if TYPE_CHECKING:
     from mcp.types import ListToolsResult

@@ -30,7 +30,7 @@ from query.history.store import (
     TotalSizes,
 )
 from shared.errors import HistoryUnavailable
-from shared.service.private_file import make_private_directory
+from shared.service.files import make_private_directory
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS counters (

@@ -21,7 +21,7 @@ from query.paging.budget import Budget
 from query.paging.links import added_text
 from query.paging.policy import ResponsePolicy
 from shared.errors import CursorsUnavailable
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 MORE_PAGES = "This is not all: for the rest call {tool} again, with this cursor."
 REST_LOST = "This is not all, and the rest could not be kept: ask for less at once."

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from query.cursors.store import KEY_BYTES
 from shared.errors import CursorInvalid, CursorsUnavailable
-from shared.quoting import quoted_name
-from shared.text.display import encodable
+from shared.quoting import encodable, quoted_name
 from shared.text.invisible import mark_text
 
 if TYPE_CHECKING:

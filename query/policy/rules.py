@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from shared.errors import ConfigInvalid
-from shared.service.watched_file import WatchedFile
+from shared.service.files import WatchedFile
 from shared.validation import first_problem
 
 if TYPE_CHECKING:

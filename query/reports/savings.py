@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from query.history.events import TOOLS_LIST
 from query.history.store import OTHERS, Counts, RowKey, Rows, TotalSizes
-from shared.text.forms import PROFILE, Profile
+from shared.text.tokens import PROFILE, Profile
 
 SHOWN = 20
 

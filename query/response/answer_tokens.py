@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from query.response.find_response import FindResponse
-from shared.text.forms import json_text
-from shared.text.tokens import Counter
+from shared.text.tokens import Counter, json_text
 
 
 def counted(response: FindResponse, count: Counter) -> FindResponse:

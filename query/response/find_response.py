@@ -13,7 +13,7 @@ from query.replicas.serving import Serving, first_server
 from query.response.summary import summary
 from query.savings.savings import Baseline, TokenMetrics, token_metrics
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
-from shared.text.display import encodable
+from shared.quoting import encodable
 from shared.text.leaner import leaner_schema
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from shared.observability.tracing import record_span
+from shared.service.tracing import record_span
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from query.response.summary import first_sentence
 from query.savings.context import CAMEL_CASE, ContextInfo, context_info
 from shared.catalog import Encoding, IndexedTool
-from shared.text.display import encodable
+from shared.quoting import encodable
 
 
 def is_none(value: object) -> bool:

@@ -18,8 +18,7 @@ from itertools import pairwise
 from query.search.search import Hit
 from query.search.steps import Step
 from shared.catalog import ToolDefinition
-from shared.text.bm25 import tool_terms
-from shared.text.terms import prose_terms, words
+from shared.text.bm25 import prose_terms, tool_terms, words
 
 # Of the places of a usual page, a stranger's server has at most so many.
 PLACES, PAGE = 3, 8

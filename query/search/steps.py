@@ -13,8 +13,7 @@ import structlog
 from query.turns import give_way
 from shared.catalog import QueryVectors
 from shared.errors import ModelUnavailable
-from shared.text.embedding import Embedder
-from shared.text.vectors import keyword_vectors, query_vectors
+from shared.text.embedding import Embedder, keyword_vectors, query_vectors
 
 # Shorter queries have no clauses, and shorter clauses do not count.
 LONG_QUERY_WORDS = 20

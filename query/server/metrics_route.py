@@ -18,8 +18,7 @@ from query.server.http import security_of
 from shared.catalog import ENCODINGS, ServerState
 from shared.catalog import Scope as Catalogued
 from shared.errors import IndexUnavailable
-from shared.observability.metrics import registry_with
-from shared.service.routes import metrics_response
+from shared.service.routes import metrics_response, registry_with
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -10,7 +10,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from query.caller import Caller, operator
-from shared.service.interrupts import ignore_interrupts
+from shared.service.process import ignore_interrupts
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -15,7 +15,7 @@ from mcp_types import INVALID_REQUEST
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from shared.upstream.transport.json_size import holds_more_values
+from shared.upstream.messages import holds_more_values
 
 if TYPE_CHECKING:
     from anyio import CancelScope

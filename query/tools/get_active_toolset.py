@@ -18,7 +18,7 @@ from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
 from query.toolsets.report import ToolsetRequest, toolset_report
 from shared.errors import HistoryUnavailable
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue

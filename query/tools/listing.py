@@ -34,8 +34,7 @@ from query.tools.listed import ListDetail, ReplicaSetCost, ToolsInOrder, listed_
 from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id
 from shared.errors import BudgetTooSmall
 from shared.index.tools import ToolIndex
-from shared.text.forms import PROFILE, json_text
-from shared.text.tokens import is_estimate
+from shared.text.tokens import PROFILE, is_estimate, json_text
 
 TOOL = "list_available_tools"
 # Tools read for one page; more hardly fit any budget, except as names.

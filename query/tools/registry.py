@@ -17,7 +17,7 @@ from query.tools.list_available_tools import ListAvailableTools
 from query.tools.tool import listed
 from query.toolsets.offered import CachedOfferedCost, nothing_offered
 from shared.catalog import ToolDefinition
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams

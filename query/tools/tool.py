@@ -19,7 +19,7 @@ from query.paging.budget import PagedRequest
 from query.paging.request import ToolRequest
 from query.tools.schema import input_schema
 from query.turns import run_in_thread
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.quoting import quoted_name
-from shared.text.forms import estimate_tool
+from shared.text.tokens import estimate_tool
 
 if TYPE_CHECKING:
     from query.caller import Caller

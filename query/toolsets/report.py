@@ -17,8 +17,7 @@ from query.toolsets.active import with_toolset
 from query.toolsets.budget import BudgetResult, apply_budget, by_use, cost
 from query.toolsets.offered import recent_calls, without_denied
 from shared.catalog import Encoding, IndexedTool, Scope
-from shared.text.forms import PROFILE
-from shared.text.tokens import is_estimate
+from shared.text.tokens import PROFILE, is_estimate
 
 if TYPE_CHECKING:
     from query.caller import Caller

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from query.web.page import Page
-from shared.text.display import printable
+from shared.quoting import printable
 
 # Only our own style sheet and images; no scripts, no framing, no form to another origin.
 CONTENT_SECURITY_POLICY = (

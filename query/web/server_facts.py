@@ -12,7 +12,7 @@ from query.reports.access import is_unrestricted
 from query.web.page import PageRequest
 from shared.catalog import OPERATOR_SOURCE, ServerRecord
 from shared.upstream.masking import masked
-from shared.upstream.transport.errors import LAST_WORDS
+from shared.upstream.session import LAST_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from query.replicas.sets import set_key
 from query.savings.context import share
-from shared.text.forms import PROFILE, Profile
+from shared.text.tokens import PROFILE, Profile
 
 if TYPE_CHECKING:
     from query.caller import Caller

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from query.paging.budget import EXACT_CHARACTERS
 from shared.errors import AssetInvalid, CountFailed
-from shared.text.parts import REST, Field, tokens_by_field
-from shared.text.tokens import is_estimate
+from shared.text.tokens import REST, Field, is_estimate, tokens_by_field
 
 if TYPE_CHECKING:
     from shared.catalog import Encoding, Form, IndexedTool

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
 from shared.errors import ConfigInvalid
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from shared.index.points import Engine
     from shared.index.versions import IndexStore
     from shared.settings import Settings
+
+
+DEFAULT_PORT = 6333
+TIMEOUT_S = 5.0
 
 
 def open_store(settings: Settings) -> IndexStore:
@@ -49,6 +54,33 @@ def open_engine(settings: Settings) -> Engine:
     except ModuleNotFoundError as error:
         setting = "set" if settings.qdrant_url else "not set"
         raise ConfigInvalid(f"QDRANT_URL is {setting}, which needs the package {error.name}") from error
+
+
+def addresses(url: str) -> tuple[str, ...]:
+    """Return the addresses in `url`, which commas separate, each with its port and without a final slash."""
+    found: list[str] = []
+    for address in url.split(","):
+        if address.strip():
+            parts = urlsplit(address.strip().rstrip("/"))
+            found.append((parts if parts.port else parts._replace(netloc=f"{parts.netloc}:{DEFAULT_PORT}")).geturl())
+    return tuple(found)
+
+
+def unreachable_reason(url: str) -> str | None:
+    """Return the reason why no server at the addresses in `url` answers, None if one does."""
+    import httpx2  # noqa: PLC0415  # a producer does not ask; Qdrant's client takes seconds to import
+
+    reasons: list[str] = []
+    for address in addresses(url):
+        try:
+            response = httpx2.get(f"{address}/readyz", timeout=TIMEOUT_S)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            reasons.append(f"{type(error).__name__}: {error}")
+            continue
+        if not response.is_server_error:
+            return None
+        reasons.append(f"HTTP {response.status_code}")
+    return reasons[0]
 
 
 @contextmanager

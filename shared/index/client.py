@@ -25,7 +25,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.util import parse_url
 
-from shared.service.qdrant_addresses import addresses
+from shared.index import addresses
 
 if TYPE_CHECKING:
     from urllib3._base_connection import BaseHTTPConnection
@@ -135,32 +135,27 @@ class Nodes:
             try:
                 return send(self.addresses[number])
             except (ResponseHandlingException, UnexpectedResponse) as error:
-                if self._is_answer(error):
-                    raise
+                if isinstance(error, UnexpectedResponse) and (
+                    len(self.addresses) == 1 or error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR
+                ):
+                    raise  # an answer, which another node would repeat
                 self._preferred = (number + 1) % len(self.addresses)
-                if attempt == attempts or not _may_be_repeated(error):
+                may_be_repeated = isinstance(error, UnexpectedResponse) or isinstance(error.source, _REPEATED)
+                if attempt == attempts or not may_be_repeated:
                     raise
         raise AssertionError("unreachable")
 
     def send(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Do the same for a request of Qdrant's client, as its middleware."""
-        return self.ask(lambda address: send(_addressed(request, httpx.URL(address))))
 
-    def _is_answer(self, error: ResponseHandlingException | UnexpectedResponse) -> bool:
-        if not isinstance(error, UnexpectedResponse):
-            return False
-        return len(self.addresses) == 1 or error.status_code != HTTPStatus.INTERNAL_SERVER_ERROR
+        def send_to(address: str) -> httpx.Response:
+            url = httpx.URL(address)
+            request.url = request.url.copy_with(scheme=url.scheme, host=url.host, port=url.port)
+            request.headers["Host"] = request.url.netloc.decode("ascii")
+            request.extensions["timeout"]["connect"] = CONNECT_TIMEOUT_S
+            return send(request)
 
-
-def _may_be_repeated(error: ResponseHandlingException | UnexpectedResponse) -> bool:
-    return isinstance(error, UnexpectedResponse) or isinstance(error.source, _REPEATED)
-
-
-def _addressed(request: httpx.Request, url: httpx.URL) -> httpx.Request:
-    request.url = request.url.copy_with(scheme=url.scheme, host=url.host, port=url.port)
-    request.headers["Host"] = request.url.netloc.decode("ascii")
-    request.extensions["timeout"]["connect"] = CONNECT_TIMEOUT_S
-    return request
+        return self.ask(send_to)
 
 
 def connections(address: str) -> urllib3.PoolManager:

@@ -62,7 +62,7 @@ from shared.index.points import (
     any_of,
     must,
 )
-from shared.service.private_file import make_private_directory
+from shared.service.files import make_private_directory
 
 if TYPE_CHECKING:
     from qdrant_edge import ConditionType
@@ -175,7 +175,11 @@ class EdgeCollection(PointCollection):
 
     @override
     def upsert(self, points: Sequence[Point]) -> None:
-        self._update(UpdateOperation.upsert_points([_edge_point(point) for point in points]), len(points))
+        written = [
+            EdgePoint(point.id, {name: _edge_vector(vector) for name, vector in point.vectors.items()}, point.payload)
+            for point in points
+        ]
+        self._update(UpdateOperation.upsert_points(written), len(points))
 
     @override
     def delete(self, ids: Sequence[str]) -> None:
@@ -364,10 +368,6 @@ def _params(question: NamedVector, corpus: Filter | None) -> SearchParams | None
     if not corpus or not isinstance(question.vector, SparseVector):
         return None
     return SearchParams(idf=IdfParams(_filter(corpus)))
-
-
-def _edge_point(point: Point) -> EdgePoint:
-    return EdgePoint(point.id, {name: _edge_vector(vector) for name, vector in point.vectors.items()}, point.payload)
 
 
 def _edge_vector(vector: Vector) -> EdgeSparseVector | list[float]:

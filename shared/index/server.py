@@ -18,7 +18,6 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from typing_extensions import TypedDict, override
 
 from shared.catalog import SparseVector
-from shared.collection_options import CollectionOptions
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
 from shared.index.client import ServerClient
 from shared.index.points import (
@@ -35,6 +34,7 @@ from shared.index.points import (
     any_of,
     must,
 )
+from shared.settings import CollectionOptions
 
 # A collection that another process is creating exists, and its nodes answer 404 or 500 until they can read it.
 CREATION_S = 20.0

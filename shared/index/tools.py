@@ -115,7 +115,16 @@ class ToolIndex(Records):
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         """Write these tools whole, replacing those of the same server and name."""
-        self._tools.upsert([_tool_point(tool) for tool in tools])
+        self._tools.upsert(
+            [
+                Point(
+                    point_id(each.tool.server_id, each.tool.definition.name),
+                    tool_payload(each.tool),
+                    {NAME_VECTOR: each.vectors.name, TEXT_VECTOR: each.vectors.text, TERMS_VECTOR: each.vectors.terms},
+                )
+                for each in tools
+            ]
+        )
 
     def delete(self, server_id: str, tool_names: Collection[str]) -> None:
         """Remove these tools of a server."""
@@ -280,25 +289,14 @@ def _counts(payload: Payload, form: Form) -> dict[Encoding, int]:
     return {encoding: payload[key] for encoding, key in COUNT_KEYS[form].items() if key in payload}
 
 
-def _tool_point(embedded: EmbeddedTool) -> Point:
-    tool, vectors = embedded.tool, embedded.vectors
-    return Point(
-        point_id(tool.server_id, tool.definition.name),
-        tool_payload(tool),
-        {NAME_VECTOR: vectors.name, TEXT_VECTOR: vectors.text, TERMS_VECTOR: vectors.terms},
-    )
-
-
 def _features(point: Point) -> ToolFeatures:
     name, text, terms = (point.vectors[name] for name in (NAME_VECTOR, TEXT_VECTOR, TERMS_VECTOR))
     if isinstance(name, SparseVector) or isinstance(text, SparseVector) or not isinstance(terms, SparseVector):
         raise TypeError(f"point {point.id} has other vectors than its collection")
-    wire, model = (_without_estimate(_counts(point.payload, form)) for form in FORMS)
+    wire, model = (_counts(point.payload, form) for form in FORMS)
+    for counts in (wire, model):
+        counts.pop("heuristic", None)  # the estimate also reads the server's id
     return ToolFeatures(wire, model, ToolVectors(name, text, terms), point.payload["definition"])
-
-
-def _without_estimate(counts: Mapping[Encoding, int]) -> dict[Encoding, int]:
-    return {encoding: count for encoding, count in counts.items() if encoding != "heuristic"}
 
 
 def _query_vectors(query: QueryVectors) -> list[NamedVector]:

@@ -248,7 +248,9 @@ class IndexVersions:
         """
         stored = self.store.versions()
         active, next_version = stored.active or self.own, stored.next_version
-        self._keep_embedders({version.model for version in (active, next_version) if version})
+        models = {version.model for version in (active, next_version) if version}
+        with self._changing:
+            self._embedders = {model: embedder for model, embedder in self._embedders.items() if model in models}
         return self._open(active), self._open(next_version) if next_version else None
 
     def is_active(self, version: IndexVersion) -> bool:
@@ -277,10 +279,6 @@ class IndexVersions:
 
     def _open(self, version: IndexVersion) -> OpenVersion:
         return OpenVersion(version, self.store.index(version), self.embedder(version.model))
-
-    def _keep_embedders(self, models: set[str]) -> None:
-        with self._changing:
-            self._embedders = {model: embedder for model, embedder in self._embedders.items() if model in models}
 
 
 def open_index_versions(settings: Settings, own: Embedder) -> IndexVersions:

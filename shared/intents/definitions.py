@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.documents import StoredDocument
-from shared.text.display import encodable
-from shared.text.forms import json_text
+from shared.catalog import StoredDocument
+from shared.quoting import encodable
+from shared.text.tokens import json_text
 
 MAX_TEXT_BYTES = 64 << 10
 """Of the definitions in the changes of a server; of further changes, only digests are stored."""

@@ -13,7 +13,7 @@ from typing import Literal
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.documents import StoredDocument
+from shared.catalog import StoredDocument
 from shared.events import ServerAnnouncement
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.errors import IntentsUnavailable, LeaseHeld
 from shared.intents.intent import Backlog, DeadLetter
 from shared.intents.storage import Kind, Lease, NoteName, Replacement
-from shared.service.private_file import make_private_directory
+from shared.service.files import make_private_directory
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS intents (

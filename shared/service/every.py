@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from shared.observability.failures import FailureLog
+from shared.service.logging import FailureLog
 
 # A call that hangs for longer does not delay the end of the block.
 _JOIN_S = 10.0

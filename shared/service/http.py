@@ -22,8 +22,8 @@ from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shared.errors import ConfigInvalid
-from shared.observability.line_limit import LineLimit
-from shared.service.open_files import caller_connections
+from shared.service.logging import LineLimit
+from shared.service.process import caller_connections
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

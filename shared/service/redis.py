@@ -86,18 +86,14 @@ def parse_redis_url(url: str) -> RedisAddress:
         raise ValueError("expected redis://, rediss://, unix:// or redis+sentinel://")
     if parts.scheme == "unix" and (parts.netloc or "password" in parse_qs(parts.query)):
         raise ValueError("a socket has no password here, since Celery would not send it: use redis://")
-    return RedisAddress(_with_verification(url) if parts.scheme == "rediss" else url)
-
-
-def _with_verification(url: str) -> str:
-    """Return the URL with `ssl_cert_reqs`, in the form that both redis-py and Celery accept."""
-    parts = urlsplit(url)
+    if parts.scheme != "rediss":
+        return RedisAddress(url)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     wanted = query.get("ssl_cert_reqs", "required").lower()
-    wanted = _REQUIREMENTS.get(wanted, wanted)
+    wanted = _REQUIREMENTS.get(wanted, wanted)  # the form that both redis-py and Celery accept
     if wanted not in _REQUIREMENTS.values():
         raise ValueError("ssl_cert_reqs: expected required, optional or none")
-    return parts._replace(query=urlencode(query | {"ssl_cert_reqs": wanted}, safe="/")).geturl()
+    return RedisAddress(parts._replace(query=urlencode(query | {"ssl_cert_reqs": wanted}, safe="/")).geturl())
 
 
 def _with_sentinels(url: str) -> RedisAddress:
@@ -108,13 +104,9 @@ def _with_sentinels(url: str) -> RedisAddress:
     master, _, database = parts.path.strip("/").partition("/")
     if not hosts or not master or not (database or "0").isdigit():
         raise ValueError("expected redis+sentinel://host:port,host:port/master/db")
-    sentinels = tuple(_host_and_port(host) for host in hosts.split(","))
+    places = [urlsplit(f"//{host}") for host in hosts.split(",")]
+    sentinels = tuple((place.hostname or "127.0.0.1", place.port or SENTINEL_PORT) for place in places)
     return RedisAddress(f"redis://{credentials}{at}/{database or 0}", sentinels, unquote(master))
-
-
-def _host_and_port(host: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{host}")
-    return parts.hostname or "127.0.0.1", parts.port or SENTINEL_PORT
 
 
 def connect(url: str, *, decode: bool = True, timeout_s: float = 5.0, connect_timeout_s: float = 3.0) -> redis.Redis:

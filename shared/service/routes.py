@@ -1,4 +1,8 @@
-"""The HTTP routes for liveness and metrics of every service."""
+"""The HTTP routes for liveness and metrics of every service.
+
+Counters, histograms and gauges are objects beside the code that changes them, in the library's registry of this
+process. The values of stores belong to collectors, which read them at each scrape.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import anyio
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-
-from shared.observability.metrics import exposition
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -35,3 +40,20 @@ async def metrics_response(request: Request, registry: CollectorRegistry) -> Res
     accept = request.headers.get("accept", "")
     body, content_type = await anyio.to_thread.run_sync(exposition, registry, accept)
     return Response(body, headers={"content-type": content_type})
+
+
+def registry_with(*collectors: Collector) -> CollectorRegistry:
+    """Return a registry of all metrics of this process and of these collectors."""
+    registry = CollectorRegistry()
+    for collector in (REGISTRY, *collectors):
+        registry.register(collector)
+    return registry
+
+
+def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return all current metrics of a registry, and the content type, negotiated by the Accept header.
+
+    Blocks while the stores behind the gauges are read, so an event loop must not call it.
+    """
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type

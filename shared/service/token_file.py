@@ -20,7 +20,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from shared.errors import AuthenticationFailed, ConfigInvalid
-from shared.service.watched_file import WatchedFile
+from shared.service.files import WatchedFile
 from shared.validation import first_problem
 
 # Identifies our tokens, for readers and for scanners of leaked secrets.
@@ -62,10 +62,12 @@ class TokenFile(Generic[HolderT]):
         Raises:
             AuthenticationFailed: the token has expired.
         """
-        item = _matching(self._file.read(), digest(token))
-        if item is None:
+        wanted = digest(token)
+        # every table is compared, in constant time, so that the duration reveals nothing about them
+        found = [item for item in self._file.read().items() if hmac.compare_digest(item[1].sha256, wanted)]
+        if not found:
             return None
-        name, holder = item
+        name, holder = found[0]
         if holder.expires_at and holder.expires_at.timestamp() <= self._clock_s():
             raise AuthenticationFailed(f"the token of {name} has expired")
         return name, holder
@@ -86,7 +88,10 @@ def read_token_file(path: Path, holder: type[HolderT]) -> Mapping[str, HolderT]:
         raise ConfigInvalid(f"{path}: {first_problem(error)}") from None  # the cause would quote the file
     except (ValueError, RecursionError):  # a TOML error quotes the text at its place, which may be a token
         raise ConfigInvalid(f"{path}: expected TOML in UTF-8") from None
-    _refuse_doubles(path, holders)
+    owners: dict[str, str] = {}
+    for name, table in holders.items():
+        if (other := owners.setdefault(table.sha256, name)) != name:
+            raise ConfigInvalid(f"{path}: {other} and {name} have the same token")
     return holders
 
 
@@ -108,16 +113,3 @@ def is_name(text: str) -> bool:
 def as_toml(value: str | list[str]) -> str:
     """Return a value of a table: JSON's strings and arrays of strings are also TOML."""
     return json.dumps(value)
-
-
-def _matching(holders: Mapping[str, HolderT], token_digest: str) -> tuple[str, HolderT] | None:
-    """Compare with every table in constant time, so that the duration reveals nothing about them."""
-    matching = [item for item in holders.items() if hmac.compare_digest(item[1].sha256, token_digest)]
-    return matching[0] if matching else None
-
-
-def _refuse_doubles(path: Path, holders: Mapping[str, TokenHolder]) -> None:
-    owners: dict[str, str] = {}
-    for name, holder in holders.items():
-        if (other := owners.setdefault(holder.sha256, name)) != name:
-            raise ConfigInvalid(f"{path}: {other} and {name} have the same token")

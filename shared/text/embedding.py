@@ -1,21 +1,28 @@
-"""Embed texts; the only module that imports fastembed.
+"""Vectors of tools and queries; the write side and the read side must use the same version.
 
-The default is the bundled model, so the first run needs no network, and no fastembed.
+The default model is the bundled one, so the first run needs no network, and no fastembed: this is the only module that
+imports it. The bundled model is a tokenizer and an ONNX graph that returns unit vectors. The graph scales its
+activations by constants, so a vector depends on its own text alone. It has no attention mask: texts share a batch only
+if they have the same number of tokens.
 """
 
 from __future__ import annotations
 
+import importlib.resources
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from shared.catalog import QueryVectors, ToolVectors
 from shared.errors import ConfigInvalid, ModelUnavailable
+from shared.service.process import return_freed_memory
 from shared.text import BUNDLED_MODEL
-from shared.text.bundled import DIMENSION, THREADS, BundledModel, bundled_model
-from shared.text.terms import words
+from shared.text.bm25 import query_terms, tool_terms, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +30,15 @@ if TYPE_CHECKING:
 
     from shared.catalog import ToolDefinition
 
-BUNDLED_DIMENSION = DIMENSION
+BUNDLED_DIMENSION = 384
+# The model has no positions beyond.
+MAX_TOKENS = 512
+# Recall of tools is the same with all 512 tokens; a seventh of the tools of public servers has more than 64.
+MAX_PASSAGE_TOKENS = 64
+# Tokens of one run: larger batches are no faster, and need more memory.
+BATCH_TOKENS = 256
+# Short texts gain nothing from a second ONNX Runtime thread, and cost twice the processor time.
+THREADS = 1
 
 # One text at a time: many models of fastembed scale their activations over the whole batch, so a text's vector would
 # depend on the other texts.
@@ -80,7 +95,14 @@ class FastEmbedder:
     @property
     def dimension(self) -> int:
         """Return the length of each vector, without loading the model."""
-        return BUNDLED_DIMENSION if self.model == BUNDLED_MODEL else _dimension_of(self.model)
+        if self.model == BUNDLED_MODEL:
+            return BUNDLED_DIMENSION
+        from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+        try:
+            return int(TextEmbedding.get_embedding_size(self.model))
+        except ValueError as error:
+            raise ConfigInvalid(f"embedding_model: fastembed has no model {self.model!r}") from error
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return shape (len(texts), dimension), float32, unit rows; a text's row does not depend on the others."""
@@ -101,36 +123,17 @@ class FastEmbedder:
 
     def _model(self) -> _Model:
         with self._loading:
-            if self._loaded is None:
-                self._loaded = self._load_or_recall()
+            if self._loaded:
+                return self._loaded
+            if self._failure and time.monotonic() - self._failed_at_s < RELOAD_AFTER_S:
+                raise self._failure
+            try:
+                self._loaded = _load(self.model)
+            except Exception as error:  # fastembed, its hub and ONNX Runtime share no class of errors
+                self._failure = ModelUnavailable(f"the embedding model {self.model} cannot be loaded: {error}")
+                self._failed_at_s = time.monotonic()
+                raise self._failure from error
             return self._loaded
-
-    def _load_or_recall(self) -> _Model:
-        if self._failure and time.monotonic() - self._failed_at_s < RELOAD_AFTER_S:
-            raise self._failure
-        try:
-            return _load(self.model)
-        except Exception as error:  # fastembed, its hub and ONNX Runtime share no class of errors
-            self._failure = ModelUnavailable(f"the embedding model {self.model} cannot be loaded: {error}")
-            self._failed_at_s = time.monotonic()
-            raise self._failure from error
-
-
-class _FastembedModel:
-    """A model of fastembed, with unit rows."""
-
-    def __init__(self, model: str) -> None:
-        from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
-
-        self._model = TextEmbedding(model, threads=THREADS)
-
-    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        import numpy as np  # noqa: PLC0415
-
-        return np.vstack([_unit(row) for row in self._model.passage_embed(list(texts), batch_size=BATCH_SIZE)])
-
-    def query(self, text: str) -> NDArray[np.float32]:
-        return _unit(next(iter(self._model.query_embed(text))))
 
 
 def known_models() -> list[str]:
@@ -155,6 +158,114 @@ def text_passage(tool: ToolDefinition) -> str:
     return f"{named} Parameters: {parameters}" if parameters else named
 
 
+def tool_vectors(tools: Sequence[ToolDefinition], declared_name: str, embedder: Embedder) -> list[ToolVectors]:
+    """Return the vectors of a server's tools, in their order; equal texts are embedded once.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    passages = [(name_passage(tool, declared_name), text_passage(tool)) for tool in tools]
+    distinct = list(dict.fromkeys(chain.from_iterable(passages)))
+    vector_of = dict(zip(distinct, embedder.passages(distinct), strict=True))
+    return [
+        ToolVectors(vector_of[name], vector_of[text], tool_terms(tool, declared_name))
+        for tool, (name, text) in zip(tools, passages, strict=True)
+    ]
+
+
+def query_vectors(text: str, embedder: Embedder, characters: int | None = None) -> QueryVectors:
+    """Return a query's vectors; the model reads at most so many of its first characters, BM25 all.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded; `keyword_vectors` needs no model.
+    """
+    return QueryVectors(embedder.query(text[:characters]), query_terms(text))
+
+
+def keyword_vectors(text: str) -> QueryVectors:
+    """Return the vectors of a query without a model: its terms."""
+    return QueryVectors(None, query_terms(text))
+
+
+class BundledModel:
+    """The model that ships with Toolscale. Safe to call from several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        from tokenizers import Tokenizer  # noqa: PLC0415  # not needed to start a process
+
+        self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._session = _session(directory / "model.onnx")
+        return_freed_memory()  # the file, as it was read
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return shape (len(texts), BUNDLED_DIMENSION), float32, unit rows; a text is cut after MAX_PASSAGE_TOKENS."""
+        import numpy as np  # noqa: PLC0415
+
+        tokens = [self._tokens(text) for text in texts]
+        # with the closing one
+        tokens = [
+            ids if len(ids) <= MAX_PASSAGE_TOKENS else [*ids[: MAX_PASSAGE_TOKENS - 1], ids[-1]] for ids in tokens
+        ]
+        rows = np.empty((len(texts), BUNDLED_DIMENSION), dtype=np.float32)
+        for batch in batches([len(ids) for ids in tokens]):
+            rows[batch] = self._run([tokens[position] for position in batch])
+        return rows
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        """Return shape (BUNDLED_DIMENSION,), float32, unit length; a text is cut after MAX_TOKENS."""
+        vector: NDArray[np.float32] = self._run([self._tokens(text)])[0]
+        return vector
+
+    def _tokens(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text).ids
+
+    def _run(self, tokens: list[list[int]]) -> NDArray[np.float32]:
+        import numpy as np  # noqa: PLC0415
+
+        rows: NDArray[np.float32] = self._session.run(None, {"input_ids": np.array(tokens, dtype=np.int64)})[0]
+        return rows
+
+
+def bundled_model() -> Path:
+    """Return the directory of the model that ships with Toolscale."""
+    return Path(str(importlib.resources.files("shared") / "assets" / "tools-minilm-l6-v2"))
+
+
+def batches(lengths: Sequence[int]) -> Generator[list[int]]:
+    """Yield each position once, in lists of equal lengths of at most BATCH_TOKENS in total."""
+    for length, equal in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), key=lengths.__getitem__):
+        positions, size = list(equal), max(1, BATCH_TOKENS // max(1, length))
+        for start in range(0, len(positions), size):
+            yield positions[start : start + size]
+
+
+def _session(path: Path) -> Any:
+    import onnxruntime  # noqa: PLC0415  # 0.1 s to import
+
+    options = cast("Any", onnxruntime).SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = THREADS
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class _FastembedModel:
+    """A model of fastembed, with unit rows."""
+
+    def __init__(self, model: str) -> None:
+        from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
+
+        self._model = TextEmbedding(model, threads=THREADS)
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        import numpy as np  # noqa: PLC0415
+
+        return np.vstack([_unit(row) for row in self._model.passage_embed(list(texts), batch_size=BATCH_SIZE)])
+
+    def query(self, text: str) -> NDArray[np.float32]:
+        return _unit(next(iter(self._model.query_embed(text))))
+
+
 def _clean(text: str) -> str:
     """Return the text without lone surrogates, which the tokenizer rejects; no model reads 20,000 characters."""
     return text[:20_000].encode("utf-8", "replace").decode("utf-8")
@@ -166,15 +277,6 @@ def _unit(row: NDArray[np.generic]) -> NDArray[np.float32]:
     vector = np.asarray(row, dtype=np.float32)
     norm = float(np.linalg.norm(vector))
     return vector / np.float32(norm) if norm > 0 else vector
-
-
-def _dimension_of(model: str) -> int:
-    from fastembed import TextEmbedding  # noqa: PLC0415  # 2 s to import
-
-    try:
-        return int(TextEmbedding.get_embedding_size(model))
-    except ValueError as error:
-        raise ConfigInvalid(f"embedding_model: fastembed has no model {model!r}") from error
 
 
 def _load(model: str) -> _Model:

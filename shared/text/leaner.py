@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Counts
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shared.catalog import ToolDefinition
-from shared.text.forms import json_text, model_text
-from shared.text.subschemas import DEFINITIONS, Edit, Schema, edited, keywords_anywhere, schemas_of
+from shared.text.tokens import json_text, model_text
 
 if TYPE_CHECKING:
     from shared.text.tokens import Counter
 
 Fields = dict[str, Any]
 """A tool as its server declares it."""
+
+Schema = dict[str, Any]
+Edit = Callable[[Schema, str], Schema]
+"""Returns a schema in place of another one; the second argument is its name in `properties` or `$defs`, or empty."""
+
+DEFINITIONS = ("$defs", "definitions")
+_NAMED = frozenset((*DEFINITIONS, "properties", "patternProperties", "dependentSchemas"))
+_LISTED = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
+_SINGLE = frozenset(
+    ("items", "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "not",
+     "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
+)  # fmt: skip
 
 Kind = Literal["definitions", "titles", "examples", "dialect", "sentences"]
 _NAMES: dict[Kind, str] = {
@@ -83,10 +94,14 @@ def leaner(definition: ToolDefinition, shared: Collection[str], count: Counter) 
     Raises:
         CountFailed: tiktoken failed.
     """
+    removals: dict[Kind, Callable[[Fields], Fields]] = {
+        kind: partial(_with_schema, edits=(edit,)) for kind, edit in _SCHEMA_REMOVALS.items()
+    }
+    removals["sentences"] = partial(_without_sentences, shared=shared)
     before = left = count(model_text(definition))
     removed: dict[Kind, int] = {}
     shorter = definition
-    for kind, remove in _removals(shared).items():
+    for kind, remove in removals.items():
         candidate = _rewritten(shorter, remove)
         if (tokens := count(model_text(candidate))) < left:
             removed[kind], left, shorter = left - tokens, tokens, candidate
@@ -111,13 +126,6 @@ def shared_sentences(tools: Iterable[ToolDefinition]) -> frozenset[str]:
     return frozenset(
         text for text, tools in tools_with.items() if tools >= MIN_SHARING and len(text.split()) >= MIN_WORDS
     )
-
-
-def _removals(shared: Collection[str]) -> dict[Kind, Callable[[Fields], Fields]]:
-    removals: dict[Kind, Callable[[Fields], Fields]] = {
-        kind: partial(_with_schema, edits=(edit,)) for kind, edit in _SCHEMA_REMOVALS.items()
-    }
-    return {**removals, "sentences": partial(_without_sentences, shared=shared)}
 
 
 def _rewritten(tool: ToolDefinition, edit: Callable[[Fields], Fields]) -> ToolDefinition:
@@ -259,3 +267,42 @@ def _prose(tool: Fields) -> str:
 def _sentences(prose: str) -> list[str]:
     parts = (part.strip() for line in prose.splitlines() for part in _END.split(line))
     return [part for part in parts if part.endswith((".", "!", "?"))]
+
+
+def edited(schema: Any, edit: Edit, name: str = "") -> Any:
+    """Return the schema after `edit` of it and of every schema within; data such as `enum` and `default` stay."""
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: _within(key, value, edit) for key, value in cast("Schema", schema).items()}
+    return edit(inner, name)
+
+
+def _within(key: str, value: Any, edit: Edit) -> Any:
+    if key in _NAMED and isinstance(value, dict):
+        return {name: edited(schema, edit, name) for name, schema in cast("Schema", value).items()}
+    if key in _LISTED and isinstance(value, list):
+        return [edited(schema, edit) for schema in cast("list[object]", value)]
+    return edited(value, edit) if key in _SINGLE else value
+
+
+def schemas_of(schema: Any) -> list[Schema]:
+    """Return the schema and every schema within."""
+    found: list[Schema] = []
+
+    def keep(each: Schema, _name: str) -> Schema:
+        found.append(each)
+        return each
+
+    edited(schema, keep)
+    return found
+
+
+def keywords_anywhere(value: object) -> Iterator[tuple[str, object]]:
+    """Yield every key of every object with its value, in schemas and in data."""
+    if isinstance(value, dict):
+        for key, inner in cast("dict[str, object]", value).items():
+            yield key, inner
+            yield from keywords_anywhere(inner)
+    elif isinstance(value, list):
+        for inner in cast("list[object]", value):
+            yield from keywords_anywhere(inner)

@@ -1,6 +1,10 @@
-"""Count tokens: two tiktoken encodings from the bundled vocabularies, and a labelled heuristic.
+"""Count the tokens of texts, of the forms of a tool, and of the fields of a form.
 
-Nothing is ever downloaded: a vocabulary's SHA-256 is checked before tiktoken sees it.
+There are two tiktoken encodings, from the bundled vocabularies, and a labelled heuristic. Nothing is ever downloaded:
+a vocabulary's SHA-256 is checked before tiktoken sees it.
+
+The wire form of a tool is the JSON of `tools/list`. The model form is what a model API receives, in the shape of a
+profile: Toolscale counts `generic`. `anthropic` renames a key, and `openai` wraps each tool; both are for comparison.
 """
 
 from __future__ import annotations
@@ -8,28 +12,38 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.resources
+import json
 import os
 import re
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import structlog
 
-from shared.catalog import ENCODINGS, Encoding
+from shared.catalog import ENCODINGS, Encoding, IndexedTool, ToolDefinition, ToolFeatures
 from shared.errors import AssetInvalid, CountFailed
-from shared.memory import return_freed_memory
+from shared.service.process import return_freed_memory
 
 if TYPE_CHECKING:
     import tiktoken
 
 Counter = Callable[[str], int]
 """Returns the number of tokens of any text; raises CountFailed if tiktoken fails."""
+
+Profile = Literal["generic", "anthropic", "openai"]
+PROFILES: tuple[Profile, ...] = ("generic", "anthropic", "openai")
+
+# The profile of all stored counts and of every number that names no other.
+PROFILE: Profile = "generic"
+
+Counts = dict[Encoding, int]
 
 # File name (SHA-1 of tiktoken's download address) and SHA-256, as tiktoken pins them.
 VOCABULARIES: Mapping[str, tuple[str, str]] = {
@@ -108,7 +122,11 @@ def estimate(text: str) -> int:
 
     1 to 3: one token; 4 to 7: a fifth of the length, rounded up; 8 and more: a quarter, rounded up.
     """
-    return sum(_word_tokens(len(word.group())) for word in _WORD.finditer(text))
+    tokens = 0
+    for word in _WORD.finditer(text):
+        length = len(word.group())
+        tokens += 1 if length <= 3 else -(-length // 5) if length <= 7 else -(-length // 4)  # noqa: PLR2004  # as above
+    return tokens
 
 
 def is_estimate(encoding: Encoding) -> bool:
@@ -116,10 +134,90 @@ def is_estimate(encoding: Encoding) -> bool:
     return encoding == "heuristic"
 
 
-def _word_tokens(length: int) -> int:
-    if length <= 3:  # noqa: PLR2004  # the definition's bounds
-        return 1
-    return -(-length // 5) if length <= 7 else -(-length // 4)  # noqa: PLR2004
+def json_text(value: object) -> str:
+    """Return a JSON value as the shortest text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def model_text(definition: ToolDefinition, profile: Profile = PROFILE) -> str:
+    """Return the model form of a tool as compact JSON."""
+    fields = definition.for_model()
+    if profile == "generic":
+        return json_text(fields)
+    schema_key = "input_schema" if profile == "anthropic" else "parameters"
+    renamed = {schema_key if key == "inputSchema" else key: value for key, value in fields.items()}
+    return json_text(renamed if profile == "anthropic" else {"type": "function", "function": renamed})
+
+
+def estimate_tool(server_id: str, definition: ToolDefinition) -> int:
+    """Estimate a tool's tokens from its qualified name, its description and the JSON of its input schema."""
+    fields = definition.for_model()
+    schema = json_text(fields["inputSchema"]) if "inputSchema" in fields else ""
+    return estimate(f"{server_id}:{definition.name} {fields.get('description') or ''} {schema}")
+
+
+def count_forms(definition: ToolDefinition, counters: Mapping[Encoding, Counter]) -> tuple[Counts, Counts]:
+    """Return the counts of the wire and of the model form; an encoding that fails for either is in neither."""
+    wire, model = count_all([definition.wire, model_text(definition)], counters)
+    counted = wire.keys() & model.keys()
+    return (
+        {encoding: count for encoding, count in wire.items() if encoding in counted},
+        {encoding: count for encoding, count in model.items() if encoding in counted},
+    )
+
+
+def indexed_tool(
+    server_id: str,
+    definition: ToolDefinition,
+    digest: str,
+    features: ToolFeatures,
+    groups: frozenset[str] = frozenset(),
+) -> IndexedTool:
+    """Return a server's tool with its counts; the estimate, which reads the server's id, is added here."""
+    estimated: Counts = {"heuristic": estimate_tool(server_id, definition)}
+    wire: Counts = {**features.token_counts, **estimated}
+    model: Counts = {**features.model_counts, **estimated}
+    return IndexedTool(server_id, definition, digest, wire, groups, model_counts=model)
+
+
+class Field(NamedTuple):
+    """A field of a definition, or a parameter; `inputSchema` is the schema without its parameters."""
+
+    name: str
+    is_parameter: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return the field's key in JSON: its name, `parameter:NAME`, or `rest`."""
+        return f"parameter:{self.name}" if self.is_parameter else self.name or "rest"
+
+
+NAME, DESCRIPTION, SCHEMA = Field("name"), Field("description"), Field("inputSchema")
+REST = Field("")
+"""The braces and commas around the fields."""
+
+
+def tokens_by_field(tool: Mapping[str, Any], encoding: Encoding) -> Mapping[Field, int]:
+    """Return the tokens of each field and of the REST, in the order of the fields; `tool` is one of the forms.
+
+    A token counts for the field in which it begins, so the sum is exactly the count of the form's JSON.
+
+    Raises:
+        AssetInvalid: the vocabulary is missing or is not the file that tiktoken expects.
+        CountFailed: tiktoken failed.
+    """
+    pieces = list(_pieces(tool))
+    tokens: defaultdict[Field, int] = defaultdict(int)
+    for (field, _), count in zip(pieces, count_parts([text for _, text in pieces], encoding), strict=True):
+        tokens[field] += count
+    return tokens
+
+
+def parameters_of(definition: ToolDefinition) -> Mapping[str, Any]:
+    """Return the schemas of a tool's parameters by name; a schema may be a value of any type."""
+    schema = definition.for_model().get("inputSchema")
+    properties = cast("dict[str, Any]", schema).get("properties") if isinstance(schema, dict) else None
+    return cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
 
 
 def _counts(text: str, available: Mapping[Encoding, Counter]) -> dict[Encoding, int]:
@@ -184,12 +282,13 @@ def _counter_or_failing(encoding: Encoding, vocabularies: Path | None) -> Counte
     try:
         return functools.partial(_count, _load(encoding, vocabularies or bundled_vocabularies()))
     except AssetInvalid as error:
-        _log.error("vocabulary_unusable", encoding=encoding, reason=str(error))
-        return functools.partial(_always_fail, str(error))
+        reason = str(error)
+        _log.error("vocabulary_unusable", encoding=encoding, reason=reason)
 
+        def fail(_text: str) -> int:
+            raise CountFailed(reason)
 
-def _always_fail(reason: str, _text: str) -> int:
-    raise CountFailed(reason)
+        return fail
 
 
 @functools.lru_cache(maxsize=8)
@@ -230,3 +329,34 @@ def _check(name: str, directory: Path) -> None:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != expected:
         raise AssetInvalid(f"vocabulary {name}: expected SHA-256 {expected} for {path}, found {found}")
+
+
+def _pieces(tool: Mapping[str, Any]) -> Iterator[tuple[Field, str]]:
+    """Yield the compact JSON of a tool in pieces, each with its field."""
+    yield REST, "{"
+    for number, (key, value) in enumerate(tool.items()):
+        yield REST, "," if number else ""
+        if key == SCHEMA.name and isinstance(value, dict):
+            yield from _schema_pieces(cast("dict[str, Any]", value))
+        else:
+            yield Field(key), _member(key, value)
+    yield REST, "}"
+
+
+def _schema_pieces(schema: Mapping[str, Any]) -> Iterator[tuple[Field, str]]:
+    yield SCHEMA, f'"{SCHEMA.name}":{{'
+    for number, (key, value) in enumerate(schema.items()):
+        yield SCHEMA, "," if number else ""
+        if key == "properties" and isinstance(value, dict):
+            yield SCHEMA, '"properties":{'
+            for at, (name, parameter) in enumerate(cast("dict[str, Any]", value).items()):
+                yield SCHEMA, "," if at else ""
+                yield Field(name, is_parameter=True), _member(name, parameter)
+            yield SCHEMA, "}"
+        else:
+            yield SCHEMA, _member(key, value)
+    yield SCHEMA, "}"
+
+
+def _member(key: str, value: object) -> str:
+    return f"{json_text(key)}:{json_text(value)}"

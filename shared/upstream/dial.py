@@ -1,4 +1,4 @@
-"""The target of a connection to a server; the only module that decides which addresses are allowed.
+"""Targets of connections to servers, and their transports; the only module that decides which addresses are allowed.
 
 Entries of the operator's configuration are trusted. Endpoints of events are not: the host must be on the
 allow-list. Its addresses are resolved and checked once, and the connection uses only these addresses.
@@ -7,42 +7,29 @@ allow-list. Its addresses are resolved and checked once, and the connection uses
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden
+from shared.index import addresses
+from shared.service.redis import parse_redis_url
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, resolve
-from shared.upstream.stderr_log import log_file
+from shared.upstream.http import http_transport
+from shared.upstream.log import log_directory, log_file
+from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.session import SessionState
+from shared.upstream.stdio import stdio_transport
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams as Streams
 
-@dataclass(frozen=True, slots=True)
-class StdioTarget:
-    """A server that is a child process, with the variables that children inherit and `env`.
-
-    `log` is the file for the child's stderr, if it is kept.
-    """
-
-    command: str
-    args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    cwd: str | None = None
-    log: Path | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class HttpTarget:
-    """A server behind a URL. Connections use only `addresses`, if given, in their order."""
-
-    url: str = field(repr=False)
-    transport: Literal["streamable-http", "sse"] = "streamable-http"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    addresses: tuple[str, ...] = ()
-
-
-Target = StdioTarget | HttpTarget
+    from shared.settings import Settings
 
 
 class OperatorServers(Protocol):
@@ -93,15 +80,57 @@ class Dialler:
             ServerUnreachable: its host name does not resolve.
         """
         if target := self._operator_servers.get(server_id):
-            return self._completed(server_id, target)
+            if isinstance(target, StdioTarget) and (self._stdio_env or self._logs):
+                log = log_file(self._logs, server_id) if self._logs else None
+                return replace(target, env={**self._stdio_env, **target.env}, log=log)
+            return target
         if endpoint.transport == "stdio" or endpoint.url is None:
             raise AddressForbidden(server_id, "stdio servers come only from the operator's own file")
         host = self._allowed.check(server_id, endpoint.url)
         headers = self._credentials.headers(server_id, endpoint.credential_ref, host)
         return HttpTarget(endpoint.url, endpoint.transport, headers, addresses=tuple(map(str, host.addresses)))
 
-    def _completed(self, server_id: str, target: Target) -> Target:
-        if not isinstance(target, StdioTarget) or not (self._stdio_env or self._logs):
-            return target
-        log = log_file(self._logs, server_id) if self._logs else None
-        return replace(target, env={**self._stdio_env, **target.env}, log=log)
+
+def dialler_for(
+    settings: Settings,
+    environ: Mapping[str, str],
+    operator_servers: OperatorServers | None = None,
+    *,
+    keeps_logs: bool = True,
+) -> Dialler:
+    """Return the dialler of these settings, with the operator's servers given here or in `mcp.json`.
+
+    An embedded process keeps the stderr of stdio servers in its data directory, unless `keeps_logs` is false.
+    The file is checked at each connection, so that the next connection uses a changed command or header.
+    """
+    if operator_servers is None:
+        operator_servers = ConfigFile(settings.mcp_config, environ) if settings.mcp_config else {}
+    return Dialler(
+        operator_servers,
+        settings.allowed_hosts,
+        settings.credentials_dir,
+        environ,
+        credential_hosts=settings.credential_hosts,
+        stdio_env=settings.stdio_env,
+        logs=log_directory(settings) if keeps_logs else None,
+        stores=store_addresses(settings),
+    )
+
+
+def store_addresses(settings: Settings) -> frozenset[tuple[str, int]]:
+    """Return the hosts and ports of Redis, of its Sentinels, and of the nodes of Qdrant, as in their URLs."""
+    stores: list[tuple[str, int]] = []
+    if settings.redis_url:
+        stores += parse_redis_url(settings.redis_url).addresses
+    nodes = map(urlsplit, addresses(settings.qdrant_url or ""))
+    stores += ((node.hostname or "", node.port or 0) for node in nodes)
+    return frozenset(stores)
+
+
+def open_transport(
+    target: Target, max_message_bytes: int, timeout_s: float, state: SessionState
+) -> AbstractAsyncContextManager[Streams]:
+    """Return the guarded transport for this target; `timeout_s` limits single reads only."""
+    if isinstance(target, HttpTarget):
+        return http_transport(target, max_message_bytes, timeout_s, state)
+    return stdio_transport(target, max_message_bytes, state)

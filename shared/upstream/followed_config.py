@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import override
 
 from shared.errors import FollowedConfigUnavailable
-from shared.service.private_file import write_private
+from shared.service.files import write_private
+from shared.service.redis import connect, redis_errors
 from shared.upstream.mcp_json import EntryProblem
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ class FollowedConfigStore(Protocol):
 def followed_config_store(settings: Settings) -> FollowedConfigStore:
     """Return the store of these settings; it connects on first use."""
     if settings.redis_url:
-        from shared.service.redis import connect  # noqa: PLC0415
-
         return RedisFollowedConfig(connect(settings.redis_url))
     return FileFollowedConfig(settings.data_dir / FILE_NAME)
 
@@ -146,12 +145,14 @@ class RedisFollowedConfig(FollowedConfigStore):
 
     @override
     def put(self, state: FollowedConfig) -> None:
-        with _redis_errors():
-            self._client.set(KEY, _small(state), ex=KEPT_S)
+        while len((stored := state.model_dump_json()).encode()) > STATE_BYTES and state.left_out:
+            state = state.model_copy(update={"left_out": state.left_out[: len(state.left_out) // 2]})
+        with redis_errors(FollowedConfigUnavailable):
+            self._client.set(KEY, stored, ex=KEPT_S)
 
     @override
     def get(self) -> FollowedConfig | None:
-        with _redis_errors():
+        with redis_errors(FollowedConfigUnavailable):
             stored = self._client.get(KEY)
         try:
             return FollowedConfig.model_validate_json(stored, extra="ignore") if isinstance(stored, str) else None
@@ -160,22 +161,9 @@ class RedisFollowedConfig(FollowedConfigStore):
 
     @override
     def clear(self) -> None:
-        with _redis_errors():
+        with redis_errors(FollowedConfigUnavailable):
             self._client.delete(KEY)
 
     @override
     def close(self) -> None:
         self._client.close()
-
-
-def _small(state: FollowedConfig) -> str:
-    """Return the state as JSON of at most STATE_BYTES, with fewer left-out entries if necessary."""
-    while len((stored := state.model_dump_json()).encode()) > STATE_BYTES and state.left_out:
-        state = state.model_copy(update={"left_out": state.left_out[: len(state.left_out) // 2]})
-    return stored
-
-
-def _redis_errors() -> AbstractContextManager[None]:
-    from shared.service.redis import redis_errors  # noqa: PLC0415  # only with REDIS_URL
-
-    return redis_errors(FollowedConfigUnavailable)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from shared.errors import AddressForbidden, ServerUnreachable
 
@@ -128,36 +128,33 @@ class AllowList:
             if self._allowed.lists_name(host):
                 raise ServerUnreachable(server_id, f"the host name {host} does not resolve") from error
             raise AddressForbidden(server_id, f"{host} is not among the allowed hosts") from error
-        stores = self._resolved_stores()
+        stores = {(address, port) for host, port in self._stores for address in self._addresses(host, port)}
         for address in addresses:
-            resolved = ResolvedHost(host, (address,), scheme, port)
-            self._check_address(server_id, resolved)
-            self._check_own(server_id, resolved, stores)
+            self._check_address(server_id, ResolvedHost(host, (address,), scheme, port), stores)
         return ResolvedHost(host, tuple(addresses), scheme, port)
 
-    def _check_address(self, server_id: str, host: ResolvedHost) -> None:
+    def _check_address(self, server_id: str, host: ResolvedHost, stores: Collection[tuple[Address, int]]) -> None:
+        """Reject a forbidden or unlisted address, and a store.
+
+        Loopback, and another port of a store's host, need an entry of their own.
+        """
         (address,) = host.addresses
-        if any(_is_in(form, FORBIDDEN_NETWORKS) for form in _forms(address)):
+        forms = _forms(address)
+        if any(_is_in(form, FORBIDDEN_NETWORKS) for form in forms):
             reason = f"{host.host} leads to {address}, a link-local or cloud metadata address"
             raise AddressForbidden(server_id, reason)
         if not self._allowed.contains(host):
             raise AddressForbidden(server_id, f"{host.host} ({address}) is not among the allowed hosts and networks")
-
-    def _check_own(self, server_id: str, host: ResolvedHost, stores: Collection[tuple[Address, int]]) -> None:
-        """Reject a store, and loopback or another port of a store's host that has no entry of its own."""
-        (address,) = host.addresses
-        forms = _forms(address)
         if any((form, host.port) in stores for form in forms):
             raise AddressForbidden(server_id, f"{host} is a store of Toolscale")
-        is_own = _is_loopback(address) or any(form == store for form in forms for store, _ in stores)
+        own = {store for store, _ in stores}
+        # connections to the unspecified address stay on this machine
+        is_own = any(form.is_loopback or form.is_unspecified or form in own for form in forms)
         if is_own and not self._allowed.lists_itself(host):
             reason = (
                 f"{host.host} leads to {address}, a loopback address or the host of a store, and is not listed itself"
             )
             raise AddressForbidden(server_id, reason)
-
-    def _resolved_stores(self) -> frozenset[tuple[Address, int]]:
-        return frozenset((address, port) for host, port in self._stores for address in self._addresses(host, port))
 
     def _addresses(self, host: str, port: int) -> list[Address]:
         try:
@@ -188,15 +185,11 @@ def _parts(server_id: str, url: str) -> tuple[str, str, int]:
         port = parts.port or DEFAULT_PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
         raise AddressForbidden(server_id, "the URL is not a well-formed http or https URL") from error
-    return parts.scheme, _host(server_id, parts), port
-
-
-def _host(server_id: str, parts: SplitResult) -> str:
     if "@" in parts.netloc:
         raise AddressForbidden(server_id, "the URL carries credentials; name them by credential_ref instead")
     if not parts.hostname:
         raise AddressForbidden(server_id, "the URL names no host")
-    return parts.hostname.rstrip(".")
+    return parts.scheme, parts.hostname.rstrip("."), port
 
 
 def _forms(address: Address) -> list[Address]:
@@ -215,11 +208,6 @@ def _forms(address: Address) -> list[Address]:
 
 def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
     return any(address in network for network in networks)
-
-
-def _is_loopback(address: Address) -> bool:
-    # connections to the unspecified address stay on this machine
-    return any(form.is_loopback or form.is_unspecified for form in _forms(address))
 
 
 def _is_literal(host: str) -> bool:

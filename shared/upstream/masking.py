@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from shared.upstream.dial import StdioTarget
-from shared.upstream.packages import packages, program_of
-from shared.upstream.secrets import SHORTEST, secrets_of
+from shared.upstream.target import SHORTEST, StdioTarget, secrets_of
 
 HIDDEN = "***"
 CHANGED = "(changed)"
@@ -25,6 +23,22 @@ _BEFORE_VARIABLE = ("-e", "--env")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=|[A-Z_][A-Z0-9_]*$")
 _PLAIN_SEGMENT = re.compile(r"@?[a-z]+([-_.@][a-z]+)*")
 
+# Programs that start a package or an image, which is their first argument that is neither an option nor its value.
+_RUNNER = re.compile(
+    r"(?:.*[\\/])?(?:npx|bunx|pnpx|uvx|pipx|uv|npm|pnpm|yarn|bun|docker|podman|nerdctl)(?:\.(?:exe|cmd))?",
+    re.IGNORECASE,
+)
+_SUBCOMMANDS = ("run", "exec", "dlx", "x", "tool", "container")
+_FLAGS = ("-y", "--yes", "-q", "--quiet", "-i", "-t", "-it", "-ti", "-d", "--rm", "--init", "--interactive", "--tty")
+_BEFORE_PACKAGE = ("--from", "--with", "--package")
+_PACKAGE = re.compile(
+    r"@?[a-z][\w.-]{0,60}(?:/[\w.-]{1,60})*(?:\[[\w,-]+\])?(?:(?:@|:|[=<>~!]=)[\w.-]{1,40})?", re.IGNORECASE
+)
+_MODULE_RUNNER = re.compile(r"(?:.*[\\/])?python[\d.]*(?:\.exe)?", re.IGNORECASE)
+_MODULE = re.compile(r"[A-Za-z_][\w.]{0,60}")
+_SCRIPT = re.compile(r"[\w./\\-]{1,200}\.(?:py|js|mjs|cjs|ts|sh|jar)")
+_PATH = re.compile(r"([~.]{0,2}[\\/]|[A-Za-z]:).*")
+
 
 def masked_servers(servers: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the masked entries of a file; a changed value with an unchanged mask is marked."""
@@ -37,13 +51,10 @@ def masked_servers(servers: Mapping[str, Any], before: Mapping[str, Any]) -> dic
 def masked(entry: object) -> object:
     """Return the masked entry; references to variables stay visible."""
     parts = _object(entry)
-    return (
-        _hidden(entry)
-        if parts is None
-        else {
-            key: _masked_part(key, value, str(parts.get("command") or parts.get("cmd"))) for key, value in parts.items()
-        }
-    )
+    if parts is None:
+        return _hidden(entry)
+    command = str(parts.get("command") or parts.get("cmd"))
+    return {key: _masked_part(key, value, command) for key, value in parts.items()}
 
 
 def _masked_part(key: str, value: object, command: str) -> object:
@@ -52,7 +63,8 @@ def _masked_part(key: str, value: object, command: str) -> object:
     if key in _URLS and isinstance(value, str):
         return _masked_url(value)
     if key in ("command", "cmd") and isinstance(value, str):
-        program = program_of(value)
+        # the command may hold arguments too
+        program = value.partition(" -" if _PATH.fullmatch(value) else " ")[0]
         return program + " ".join(_masked_words(value.removeprefix(program).split(" "), program))
     if key == "args" and isinstance(value, list):
         return _masked_words([str(word) for word in cast("list[object]", value)], command)
@@ -98,15 +110,11 @@ def _masked_url(url: str) -> str:
     except ValueError:
         return HIDDEN
     user, at, host = parts.netloc.rpartition("@")
-    path = "/".join(map(_masked_segment, parts.path.split("/")))
+    segments = parts.path.split("/")
+    plain = [len(text) < SHORTEST or _PLAIN_SEGMENT.fullmatch(text) or _REFERENCE.fullmatch(text) for text in segments]
+    path = "/".join(text if is_shown else HIDDEN for text, is_shown in zip(segments, plain, strict=True))
     query = "&".join(map(_masked_parameter, parts.query.split("&"))) if parts.query else ""
     return urlunsplit((parts.scheme, (HIDDEN if user else "") + at + host, path, query, HIDDEN * bool(parts.fragment)))
-
-
-def _masked_segment(segment: str) -> str:
-    if len(segment) < SHORTEST or _PLAIN_SEGMENT.fullmatch(segment) or _REFERENCE.fullmatch(segment):
-        return segment
-    return HIDDEN
 
 
 def _masked_parameter(parameter: str) -> str:
@@ -130,3 +138,23 @@ def _marked(shown: object, shown_before: object, now: object, before: object) ->
 
 def _object(value: object) -> dict[str, object] | None:
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
+
+
+def packages(command: str, words: Sequence[str]) -> frozenset[int]:
+    """Return the positions of the arguments that name the package, image, module or script of a command."""
+    scripts = (at for at, word in enumerate(words) if _SCRIPT.fullmatch(word))
+    if _MODULE_RUNNER.fullmatch(command) and words[:1] == ["-m"] and _MODULE.fullmatch("".join(words[1:2])):
+        return frozenset((1, *scripts))
+    return frozenset((*(_packages(words) if _RUNNER.fullmatch(command) else ()), *scripts))
+
+
+def _packages(words: Sequence[str]) -> Iterator[int]:
+    before = ""
+    for at, word in enumerate(words):
+        takes_value = before.startswith("-") and "=" not in before and before not in _FLAGS
+        if before in _BEFORE_PACKAGE or not (takes_value or word.startswith("-") or word in _SUBCOMMANDS):
+            if _PACKAGE.fullmatch(word):
+                yield at
+            if before not in _BEFORE_PACKAGE:
+                return
+        before = word

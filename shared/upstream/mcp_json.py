@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -31,9 +32,10 @@ from pydantic import (
 )
 
 from shared.catalog import OPERATOR_SOURCE
-from shared.errors import ConfigInvalid
+from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.service.files import FileSignature, file_signature
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 
 SOURCE = OPERATOR_SOURCE
@@ -109,6 +111,76 @@ class Entry(BaseModel):
     headers: dict[str, str] = {}
     groups: frozenset[Group] = frozenset()
     labels: dict[Label, Label] = {}
+
+
+class ConfigFile:
+    """The current servers of a file, which is parsed again only after a change. Safe from several threads.
+
+    Changes are detected by `stat`. File notifications miss changes on network file systems and in containers,
+    and lose a file that an editor replaces by renaming.
+    """
+
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        self.path = path
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._signature: FileSignature = None
+        self._found: Config | ConfigInvalid | None = None
+        self._targets: dict[str, Target] = {}
+
+    def config(self) -> Config:
+        """Return the servers of the file: the same object as long as the file does not change.
+
+        Raises:
+            ConfigInvalid: the file is invalid now.
+        """
+        with self._lock:
+            found = self._current()
+        if isinstance(found, ConfigInvalid):
+            raise ConfigInvalid(str(found)) from found
+        return found
+
+    def get(self, server_id: str, /) -> Target | None:
+        """Return the target of a server, None if the file does not name it.
+
+        A server keeps its last target while its entry, or the whole file, is invalid.
+
+        Raises:
+            AddressForbidden: the entry was never valid; the address of an event must not replace it.
+        """
+        with self._lock:
+            found = self._current()
+            target = self._targets.get(server_id)
+        if target is None and isinstance(found, Config) and server_id in found.named:
+            raise AddressForbidden(server_id, "the operator's mcp.json names this server, but its entry is invalid")
+        return target
+
+    def targets(self) -> Mapping[str, Target]:
+        """Return the targets of all servers, as `get` does: the same object as long as the file does not change."""
+        with self._lock:
+            self._current()
+            return self._targets
+
+    def entry(self, server_id: str, /) -> object:
+        """Return the entry of a server as it is written in the file; None while it, or the file, is invalid."""
+        with self._lock:
+            found = self._current()
+        return found.entries.get(server_id) if isinstance(found, Config) else None
+
+    def _current(self) -> Config | ConfigInvalid:
+        signature = file_signature(self.path)  # before the file is read: a change in between causes another read
+        if self._found is None or signature != self._signature:
+            self._found, self._signature = self._read(), signature
+        return self._found
+
+    def _read(self) -> Config | ConfigInvalid:
+        try:
+            config = read_config(self.path, self._environ)
+        except ConfigInvalid as error:
+            return error
+        kept = {server_id: target for server_id, target in self._targets.items() if server_id in config.named}
+        self._targets = kept | dict(config.targets)
+        return config
 
 
 def read_config(path: Path, environ: Mapping[str, str]) -> Config:
@@ -215,7 +287,10 @@ def read_document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigInvalid(f"{path}: not JSON: {_syntax_problem(error)}") from error
+        # json5 writes `<string>:1 Unexpected end of input at column 2`
+        place = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
+        reason = f"line {place[1]}, column {place[3]}: {place[2].lower()}" if place else error
+        raise ConfigInvalid(f"{path}: not JSON: {reason}") from error
     except RecursionError as error:
         raise ConfigInvalid(f"{path}: nested too deeply") from error
     if not isinstance(document, dict):
@@ -228,12 +303,6 @@ def _parse(text: str) -> object:
         return json.loads(text)  # json5 took 3 s for 129 KB, and a client's file may have megabytes
     except ValueError:
         return json5.loads(text)
-
-
-def _syntax_problem(error: ValueError) -> str:
-    """Return the place before the problem; json5 writes `<string>:1 Unexpected end of input at column 2`."""
-    found = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
-    return f"line {found[1]}, column {found[3]}: {found[2].lower()}" if found else str(error)
 
 
 def _value_of(raw: object, key: str) -> object:
@@ -270,23 +339,20 @@ def _shown(url: str | None, written: str) -> str | None:
 
 def _expand(value: Any, environ: Mapping[str, str], server: str) -> Any:
     if isinstance(value, str):
-        return _expand_text(value, environ, server)
+
+        def replacement(match: re.Match[str]) -> str:
+            default: str | None = match["default"]
+            found = environ.get(match["name"], default)
+            if found is None:
+                raise ConfigInvalid(f"{server}: the environment variable {match['name']} is not set")
+            return found
+
+        expanded = _VARIABLE.sub(replacement, value)
+        if leftover := _LEFTOVER.search(_VARIABLE.sub("", value)):
+            raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
+        return expanded
     if isinstance(value, list):
         return [_expand(item, environ, server) for item in _ANY_LIST.validate_python(value)]
     if isinstance(value, dict):
         return {key: _expand(item, environ, server) for key, item in _ANY_OBJECT.validate_python(value).items()}
     return value
-
-
-def _expand_text(text: str, environ: Mapping[str, str], server: str) -> str:
-    def replacement(match: re.Match[str]) -> str:
-        default: str | None = match["default"]
-        value = environ.get(match["name"], default)
-        if value is None:
-            raise ConfigInvalid(f"{server}: the environment variable {match['name']} is not set")
-        return value
-
-    expanded = _VARIABLE.sub(replacement, text)
-    if leftover := _LEFTOVER.search(_VARIABLE.sub("", text)):
-        raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
-    return expanded

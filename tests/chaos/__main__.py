@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from tests.chaos.harness import run
 from tests.chaos.plan import FIXED_SEED, LONG, ON_A_SERVER, SHORT
 from tests.chaos.playing import play_all

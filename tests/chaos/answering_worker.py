@@ -20,7 +20,7 @@ from query.server.mcp import service_of
 from shared.errors import Retryable
 from shared.settings import load_settings
 from workers.app import app
-from workers.tasks import RECONCILE_SERVER
+from workers.celery_app import RECONCILE_SERVER
 
 if TYPE_CHECKING:
     from workers.dependencies import Dependencies

@@ -16,8 +16,8 @@ from shared.events import ServerEvent
 from shared.intents.intents import Intents
 from tests.chaos.fleet import Fleet, Scripted
 from tests.support.builders import down
+from workers.celery_app import send_reconcile
 from workers.emit import Emitter
-from workers.tasks import send_reconcile
 
 RECORDED_WITHIN_S = 30.0
 RACES = 3

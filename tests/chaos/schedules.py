@@ -26,8 +26,8 @@ from tests.support.builders import World, changed, definition, down, estimated_c
 from tests.support.fakes import FakeEmbedder
 from tests.support.tampering import tamper_tool
 from workers.dependencies import Dependencies
-from workers.indexing.failures import FailurePolicy
-from workers.maintenance.audit import AuditResult, audit, differences
+from workers.indexing.records import FailurePolicy
+from workers.upkeep.audit import AuditResult, audit, differences
 from workers.work import Work
 
 OpenStore = Callable[[], Intents]

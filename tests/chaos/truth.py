@@ -11,8 +11,7 @@ from shared.index.tools import ToolIndex
 from shared.settings import load_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import BUNDLED_DIMENSION
-from shared.text.forms import estimate_tool, json_text
-from shared.text.tokens import counters
+from shared.text.tokens import counters, estimate_tool, json_text
 from tests.chaos.fleet import Fleet, Scripted
 from tests.support.indexes import open_index
 

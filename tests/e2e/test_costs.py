@@ -17,7 +17,7 @@ from mcp import Client
 
 from benchmarks.recount.counting import recount
 from benchmarks.recount.proxy import recording
-from shared.upstream.dial import StdioTarget
+from shared.upstream.target import StdioTarget
 from tests.e2e.test_serve import serving
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import good_http, good_stdio, scripted_stdio

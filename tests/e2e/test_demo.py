@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from shared.settings import load_settings
-from shared.text.forms import json_text
-from shared.text.tokens import counter
+from shared.text.tokens import counter, json_text
 from toolscale.client.query import open_query_client
 
 ROOT = Path(__file__).parents[2]

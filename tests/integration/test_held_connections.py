@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from shared.service.http import BODIES_BYTES
-from shared.service.open_files import raise_open_files
+from shared.service.process import raise_open_files
 from tests.support.http_limits import (
     FRIEND,
     Address,
@@ -190,7 +191,14 @@ def test_held_bodies_take_little_memory_and_small_requests_pass(tmp_path: Path) 
 
 def _welcome(opened: ExitStack, data_dir: Path) -> bytes:
     """Return the service's first line to a client, which stays until the stack closes."""
-    connection = connect(data_dir)
+    attempts: list[socket.socket | None] = []
+
+    def is_connected() -> bool:
+        attempts.append(connect(data_dir))  # None while the queue of the socket is full
+        return attempts[-1] is not None
+
+    eventually(is_connected, what="a connection")
+    connection = attempts[-1]
     assert connection is not None
     opened.enter_context(connection)
     connection.settimeout(60)

@@ -162,7 +162,7 @@ def test_a_worker_refuses_to_detach(tmp_path: Path) -> None:
 # What a service does at its start; then it leaves an orphan to process 1, and waits for a signal.
 FIRST_PROCESS = """
 import os, signal, subprocess, sys, time
-from shared.service.protection import protect_memory
+from shared.service.process import protect_memory
 protect_memory()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 # `print` in a handler raises RuntimeError while the program prints
@@ -176,7 +176,7 @@ while True:
 # Process 1 gets a signal before it executes `shared.service.init`.
 EARLY_SIGNAL = """
 import os, signal, sys, time
-from shared.service.protection import protect_memory
+from shared.service.process import protect_memory
 execve = os.execve
 os.execve = lambda *arguments: (os.kill(1, signal.SIGTERM), execve(*arguments))
 signal.signal(signal.SIGTERM, lambda *_: os.getpid() == 1 or sys.exit(7))

@@ -21,7 +21,7 @@ from query.savings.savings import Baseline, token_metrics
 from query.server.mcp import service_of
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.settings import ResponseMode
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.profiles import examples
 

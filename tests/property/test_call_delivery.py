@@ -16,7 +16,7 @@ from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.upstreams import Upstreams
 from shared.errors import Delivery, ServerError
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
 from tests.support.hostile.messages import failure, result
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http

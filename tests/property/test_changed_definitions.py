@@ -19,7 +19,7 @@ from shared.intents.definitions import Definitions
 from tests.chaos.interrupted import Crash, InterruptedIndex, Leases, LocksOfManyWorkers, Steps, WithLeases
 from tests.support.builders import WritePath, changed, definition, listing, up, write_path
 from tests.support.profiles import examples
-from workers.indexing.accepted import definition_digest
+from workers.indexing.changes import definition_digest
 from workers.ingest import reconcile
 
 # --- the digest ---

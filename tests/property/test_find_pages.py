@@ -16,7 +16,7 @@ from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.settings import ResponseMode
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 WORDS = ["read", "write", "file", "mail", "send", "issue", "list", "zap"]

@@ -9,7 +9,7 @@ from typing import Union
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.upstream.transport.json_size import EventMeter, NodeMeter, count_nodes, holds_more_values
+from shared.upstream.messages import EventMeter, NodeMeter, count_nodes, holds_more_values
 
 Json = Union[None, bool, int, str, list["Json"], dict[str, "Json"]]  # noqa: UP007  # recursive
 

@@ -13,9 +13,8 @@ from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
 from shared.catalog import ToolDefinition
-from shared.text.forms import json_text, model_text
 from shared.text.leaner import leaner, shared_sentences
-from shared.text.tokens import counter
+from shared.text.tokens import counter, json_text, model_text
 from tests.support.profiles import examples
 
 COUNT = counter("cl100k_base")

@@ -19,7 +19,7 @@ from query.search.search import StepResult
 from query.search.steps import Step
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
 from shared.text.bm25 import query_terms
-from shared.text.vectors import query_vectors
+from shared.text.embedding import query_vectors
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 WORDS = ("read", "send", "search", "convert", "calendar", "file", "mail", "time")

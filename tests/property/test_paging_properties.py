@@ -24,7 +24,7 @@ from query.paging.fitting import fitting_prefix
 from query.paging.policy import ResponsePolicy
 from query.paging.results import Reader, fits, next_page, paginate
 from shared.catalog import ENCODINGS, Encoding
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 
 READER = Reader("caller", "call_tool")
 ANSWERS = ResponsePolicy()

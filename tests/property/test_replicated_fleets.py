@@ -20,9 +20,8 @@ from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse, FoundTool, ServedBy
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
-from shared.catalog import Endpoint, IndexedTool, Scope, Status, catalog_digest, digest, point_id
+from shared.catalog import Endpoint, IndexedTool, Scope, Selection, Status, catalog_digest, digest, point_id
 from shared.index.tools import ToolIndex
-from shared.toolset import Selection
 from tests.support.fakes import DIMENSION, FakeEmbedder, FakeIndex, make_tool
 from tests.support.indexes import open_edge
 from tests.support.profiles import examples

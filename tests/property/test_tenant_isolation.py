@@ -26,10 +26,9 @@ from query.paging.budget import MIN_TOKENS
 from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
-from shared.catalog import IndexedTool, Scope
+from shared.catalog import IndexedTool, Scope, Selection
 from shared.errors import BudgetTooSmall
 from shared.index.tools import ToolIndex
-from shared.toolset import Selection
 from tests.support.fakes import DIMENSION, FakeEmbedder
 from tests.support.indexes import open_edge
 from tests.support.profiles import examples

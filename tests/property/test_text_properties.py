@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.catalog import ToolDefinition
-from shared.text.bm25 import query_terms, tool_terms
-from shared.text.terms import STOP_WORDS, name_terms, prose_terms
+from shared.text.bm25 import STOP_WORDS, name_terms, prose_terms, query_terms, tool_terms
 
 # lone surrogates too: they are what servers may send
 texts = st.text(st.characters(), max_size=60)

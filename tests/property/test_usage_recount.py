@@ -34,10 +34,9 @@ from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.toolsets.active import with_toolset_scope
 from shared.catalog import FEATURES_VERSION, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition
-from shared.text.forms import count_forms
-from shared.text.tokens import counter, counters
+from shared.text.tokens import count_forms, counter, counters
 from shared.toolset import Toolset
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.calling import upstreams_to
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

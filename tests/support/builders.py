@@ -16,8 +16,7 @@ from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
-from shared.text.forms import estimate_tool
-from shared.text.tokens import Counter, estimate
+from shared.text.tokens import Counter, estimate, estimate_tool
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from workers.dependencies import Dependencies
 

@@ -18,7 +18,8 @@ from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition
-from shared.upstream.dial import Dialler, Target
+from shared.upstream.dial import Dialler
+from shared.upstream.target import Target
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 PATIENT = CallLimits(timeout_s=30)

@@ -13,13 +13,11 @@ from typing import Any
 
 import uvicorn
 
-from shared.observability.metrics import registry_with
 from shared.service.http import HttpConfig, bind
+from shared.service.routes import registry_with
 from tests.support.waiting import eventually
-from workers.events_api.app import events_api_app
-from workers.events_api.cloudevents import STRUCTURED
+from workers.events_api.api import STRUCTURED, EventRecorder, events_api_app
 from workers.events_api.producers import Producers
-from workers.events_api.recorder import EventRecorder
 
 TOKEN = "a-token-for-tests"
 LIMIT = 16_384

@@ -37,9 +37,8 @@ from shared.catalog import (
 )
 from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.index.tools import ToolIndex, ToolState
-from shared.text.bm25 import query_terms, tool_terms
-from shared.text.terms import words
-from shared.text.vectors import tool_vectors
+from shared.text.bm25 import query_terms, tool_terms, words
+from shared.text.embedding import tool_vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

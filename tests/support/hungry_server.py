@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from shared.observability.logging import configure_logging
 from shared.service.http import HttpConfig, HttpLimits, bind
+from shared.service.logging import configure_logging
 from shared.service.routes import liveness_route
 
 FILES = 64

@@ -23,12 +23,13 @@ from shared.text.tokens import estimate
 from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
 from tests.support.own_collections import own_collections
+from workers import work
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.maintenance import migrate as migration
-from workers.maintenance import rebuild
-from workers.maintenance.audit import AuditRounds
-from workers.maintenance.migrate import ModelRollout
+from workers.upkeep import migrate as migration
+from workers.upkeep import recover
+from workers.upkeep.audit import AuditRounds
+from workers.upkeep.migrate import ModelRollout
 
 QDRANT_URL = os.environ.get("QDRANT_URL")
 ENGINES = ("edge", *(["server"] if QDRANT_URL else []))
@@ -97,13 +98,13 @@ def maintain_index(deps: Dependencies) -> None:
     assert deps.rollout
     assert deps.versions
     deps.rollout.request_once()
-    rebuild.maintain_index(deps.versions, deps.intents, AuditRounds(1.0), lambda _: None)
+    work.maintain_index(deps.versions, deps.intents, AuditRounds(1.0), lambda _: None)
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:
     """Rebuild a lost index with this worker's dependencies."""
     assert deps.versions
-    rebuild.rebuild_if_lost(deps.versions, deps.intents)
+    recover.rebuild_if_lost(deps.versions, deps.intents)
 
 
 def forget_versions(shop: Catalogue) -> None:

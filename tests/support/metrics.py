@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from shared.observability.metrics import exposition, registry_with
+from shared.service.routes import exposition, registry_with
 
 
 @contextmanager

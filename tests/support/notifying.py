@@ -16,7 +16,8 @@ from shared.events import ServerAnnouncement, ServerEvent, ServerUp
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.settings import Subscribe
-from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
+from shared.upstream.dial import Dialler
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.warm import Process, start
 from workers.emit import Emitter
 from workers.notifications.listener import DEFAULT_RECONNECT, ReconnectPolicy

@@ -11,7 +11,7 @@ from functools import partial
 
 from query.caller import Caller
 from query.policy.rules import Policy
-from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.target import HttpTarget, Target
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from shared.intents.intents import Intents
 from workers.emit import Emitter
-from workers.sources.announcer import SourceAnnouncer
-from workers.sources.watcher import Source, Watcher
+from workers.sources.announcer import Source, SourceAnnouncer, Watcher
 
 
 def watcher(source: Source, intents: Intents, beat: Callable[[], None] = lambda: None) -> Watcher:

@@ -17,8 +17,8 @@ from query.catalogue import catalogue_of
 from query.history import open_history
 from shared.errors import IndexHeld, ServiceRejected
 from shared.index.versions import open_index_versions
+from shared.quoting import printable
 from shared.settings import Settings
-from shared.text.display import printable
 from shared.text.embedding import FastEmbedder
 from toolscale.client.instance import service_url
 from toolscale.client.requests import request_json

@@ -18,15 +18,15 @@ from pydantic import ValidationError
 from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
-from shared.documents import StoredDocument
+from shared.catalog import StoredDocument
 from shared.errors import BackupInvalid
 from shared.intents.definitions import Definitions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents, open_intents
-from shared.service.private_file import write_private
+from shared.service.files import write_private
 from shared.toolset import StoredToolset, Toolset
 from shared.validation import first_problem
-from workers.maintenance.restore import restored_intent
+from workers.upkeep.recover import restored_intent
 
 if TYPE_CHECKING:
     from query.history.store import SavingsHistory

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from query.savings.context import share
-from shared.text.display import printable
+from shared.quoting import printable
 from toolscale.client.query import Ask
 from toolscale.console import percent, thousands
 

@@ -6,10 +6,10 @@ Both use the intent store, which other processes may have open.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from difflib import get_close_matches
+from difflib import get_close_matches, unified_diff
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,6 @@ from shared.intents.definitions import ChangedDefinition, Definitions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
-from shared.text.definition_diff import definition_diff
 from toolscale.client.emit import SOURCE, EmitResult, emit_result, enqueue
 from toolscale.client.server_names import unknown
 from workers.emit import Emitter, message_time_s
@@ -84,12 +83,16 @@ def as_object(found: Definitions) -> dict[str, Any]:
 
 
 def diff(found: Definitions, name: str) -> list[str]:
-    """Return a unified diff of the accepted and the current definition, with escapes for invisible characters."""
+    """Return a unified diff of the accepted and the current definition, with escapes for invisible characters.
+
+    Keys are sorted, and each line of a text is a line of the diff.
+    """
     change = found.changed[name]
     if change.current is None or (change.accepted is None and name in found.accepted):
         return ["(The definitions are not stored, since the changes of this server are too large.)"]
     label = f"{found.server_id}:{name}"
-    return definition_diff(change.accepted, change.current, (f"{label} accepted", f"{label} current"))
+    sides = (f"{label} accepted", f"{label} current")
+    return list(unified_diff(_lines(change.accepted), _lines(change.current), *sides, lineterm=""))
 
 
 def head(found: Definitions, name: str) -> str:
@@ -151,3 +154,19 @@ def _decoded(definition: str | None) -> Any:
 
 def _iso(change: ChangedDefinition) -> str:
     return datetime.fromtimestamp(change.since, UTC).isoformat(timespec="seconds")
+
+
+def _lines(definition: str | None) -> list[str]:
+    """Return the definition as indented JSON with sorted keys, and a line for each line of a text."""
+    if definition is None:
+        return []
+    text = json.dumps(json.loads(definition), indent=2, sort_keys=True, ensure_ascii=False)
+    parts = (part for line in text.splitlines() for part in _parts(line))
+    return ["".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in part) for part in parts]
+
+
+def _parts(line: str) -> Iterator[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    first, *others = line.replace("\\\\", "\\\\\0").split("\\n")
+    for part in (first, *(f"{indent}  {other}" for other in others)):
+        yield part.replace("\\\\\0", "\\\\")

@@ -16,7 +16,7 @@ from shared.errors import ServerNotRunning
 from shared.events import ServerChanged, ServerRef
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
-from shared.observability.tracing import configure_tracing
+from shared.service.tracing import configure_tracing
 from shared.settings import Settings
 from toolscale.client.server_names import unknown
 from workers.emit import Emitter, message_time_s
@@ -105,7 +105,7 @@ def enqueue(settings: Settings, notified: list[str], server_id: str) -> None:
     if settings.is_embedded:
         return
     from workers.app import app  # noqa: PLC0415  # reads the environment, and loads Celery
-    from workers.tasks import send_reconcile  # noqa: PLC0415
+    from workers.celery_app import send_reconcile  # noqa: PLC0415
 
     try:
         send_reconcile(app, server_id)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from shared.errors import ConfigInvalid, InstanceMismatch, ServiceUnreachable
-from shared.service.private_file import make_private_directory, write_private
+from shared.service.files import make_private_directory, write_private
 
 if TYPE_CHECKING:
     from pathlib import Path

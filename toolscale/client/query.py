@@ -28,7 +28,7 @@ from shared.errors import IndexHeld, ServiceRejected, ServiceUnreachable, Toolsc
 from shared.index.versions import open_index_versions
 from shared.settings import Settings
 from shared.text.embedding import FastEmbedder
-from shared.upstream.transport.errors import leaves
+from shared.upstream.session import leaves
 from toolscale.client.instance import service_url
 from toolscale.console import err
 

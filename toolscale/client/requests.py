@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from shared.errors import ServiceRejected, ServiceUnreachable
-from shared.text.display import printable
+from shared.quoting import printable
 
 if TYPE_CHECKING:
     from query.caller import Permission

@@ -12,8 +12,8 @@ from rich.table import Table
 from query.history import open_history
 from query.history.periods import days_of, today
 from query.reports.savings import OwnUse, SavingsReport, UsageRow, report
+from shared.quoting import printable
 from shared.settings import Settings
-from shared.text.display import printable
 from toolscale.console import number_table
 
 

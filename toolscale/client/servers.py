@@ -14,8 +14,8 @@ from rich.table import Table
 
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
+from shared.quoting import printable
 from shared.settings import Settings
-from shared.text.display import printable
 from shared.upstream.mcp_json import EntryProblem
 from toolscale.client.costs import ServerCost
 from toolscale.console import ago, percent, thousands

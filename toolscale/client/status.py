@@ -9,8 +9,8 @@ from contextlib import closing
 from pydantic import BaseModel, ConfigDict
 
 from shared.intents.intents import open_intents
+from shared.quoting import printable
 from shared.settings import Settings
-from shared.text.display import printable
 from toolscale.client.servers import state
 
 

@@ -10,8 +10,7 @@ from rich.table import Table
 
 from query.response.summary import type_name
 from shared.errors import ToolNotFound
-from shared.quoting import quoted_name
-from shared.text.display import printable
+from shared.quoting import printable, quoted_name
 from toolscale.client.query import Ask
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from shared.quoting import printable
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import err, out, print_json
 

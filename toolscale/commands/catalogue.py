@@ -10,10 +10,9 @@ from rich.table import Table
 
 from query.replicas.serving import first_server
 from shared.errors import ServiceRejected, ToolscaleError
-from shared.observability.logging import configure_logging
-from shared.quoting import quoted_name
+from shared.quoting import printable, quoted_name
+from shared.service.logging import configure_logging
 from shared.settings import Settings, load_settings
-from shared.text.display import printable
 from toolscale.commands.options import (
     DataDirOption,
     JsonOption,

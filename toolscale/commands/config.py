@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from shared.errors import ConfigInvalid
+from shared.quoting import printable
 from shared.settings import load_settings
-from shared.text.display import printable
 from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import (
     CommandArgument,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shared.quoting import printable
 from shared.settings import Settings, load_settings
-from shared.text.display import printable
 from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.connecting.plan import ConnectionPlan, connecting, disconnecting

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shared.catalog import Encoding
-from shared.observability.logging import configure_logging
+from shared.quoting import printable
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
 from toolscale.console import err, out, print_json
 

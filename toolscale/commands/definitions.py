@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from shared.observability.logging import configure_logging
+from shared.quoting import printable
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument
 from toolscale.console import out, print_json
 

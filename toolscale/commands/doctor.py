@@ -10,9 +10,9 @@ import typer
 from rich.text import Text
 
 from shared.errors import ConfigInvalid
-from shared.observability.logging import configure_logging
+from shared.quoting import printable
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, out, print_json
 

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from shared.catalog import Transport
 from shared.errors import EventInvalid
 from shared.events import TYPE_PREFIX
-from shared.observability.logging import configure_logging
+from shared.quoting import printable
+from shared.service.logging import configure_logging
 from shared.settings import Settings, load_settings
-from shared.text.display import printable
 from toolscale.commands.help import command, group
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, complete_server, key_and_value
 from toolscale.console import err, out, print_json

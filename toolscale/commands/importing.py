@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shared.quoting import printable
 from shared.settings import Settings, load_settings
-from shared.text.display import printable
 from toolscale.commands.connecting import YesOption
 from toolscale.commands.moving import ClientMove, apply_moves, count, moves, print_others, print_savings, savings_of
 from toolscale.commands.options import DataDirOption, JsonOption

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared.errors import ConfigInvalid, Retryable
-from shared.observability.logging import configure_logging
+from shared.quoting import printable
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.config import entry_of
 from toolscale.commands.options import (
     CommandArgument,

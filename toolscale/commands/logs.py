@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shared.errors import ConfigInvalid
+from shared.quoting import printable
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument
 from toolscale.console import err, out, print_json
 
@@ -26,7 +26,7 @@ def logs(
 
     `toolscale serve` and `toolscale call` store these lines in the data directory, with credentials replaced.
     """
-    from shared.upstream.stderr_log import last_lines, log_directory  # noqa: PLC0415
+    from shared.upstream.log import last_lines, log_directory  # noqa: PLC0415
     from toolscale.client.server_names import unknown  # noqa: PLC0415  # loads the store's client
     from toolscale.client.servers import servers, state  # noqa: PLC0415
 

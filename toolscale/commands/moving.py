@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import ConfigInvalid
-from shared.text.display import printable
-from shared.text.forms import PROFILE
+from shared.quoting import printable
+from shared.text.tokens import PROFILE
 from toolscale.commands.connecting import apply_plan, connection_of
 from toolscale.connecting.plan import ConnectionPlan, connecting
 from toolscale.connecting.targets import file_of

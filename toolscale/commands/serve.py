@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, print_json

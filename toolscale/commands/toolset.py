@@ -9,8 +9,8 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
+from shared.quoting import printable
 from shared.settings import load_settings
-from shared.text.display import printable
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import out, print_json

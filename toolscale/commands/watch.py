@@ -15,12 +15,12 @@ import typer
 
 from shared.errors import ConfigInvalid
 from shared.service.every import every
-from shared.service.interrupts import interrupt_once
+from shared.service.process import interrupt_once
 from shared.settings import Settings, load_settings
 from toolscale.commands.help import command, group
 
 if TYPE_CHECKING:
-    from workers.sources.watcher import Source
+    from workers.sources.announcer import Source
 
 Scope = Annotated[
     str | None,
@@ -51,8 +51,8 @@ def kubernetes(
     ] = "",
 ) -> None:
     """Follow annotated Services, and ToolHive's MCPServers, of this cluster or the kubeconfig's."""
-    from workers.sources.kubernetes import MCP_SERVERS, SERVICES  # noqa: PLC0415  # loads the write side
-    from workers.sources.kubernetes_watch import KubernetesSource, cluster  # noqa: PLC0415
+    # loads the write side
+    from workers.sources.kubernetes import MCP_SERVERS, SERVICES, KubernetesSource, cluster  # noqa: PLC0415
 
     _require("kubernetes")
     settings = load_settings(watch_id=scope)
@@ -63,9 +63,8 @@ def kubernetes(
 
 def _watch(settings: Settings, sources: Sequence[Source]) -> None:
     """Follow these sources until interrupted, each in a thread of its own."""
-    from workers.producers.process import source_process  # noqa: PLC0415
-    from workers.sources.announcer import SourceAnnouncer  # noqa: PLC0415
-    from workers.sources.watcher import LIST_EVERY_S, READY_WITHIN_S, Watcher  # noqa: PLC0415
+    from workers.process import source_process  # noqa: PLC0415
+    from workers.sources.announcer import LIST_EVERY_S, READY_WITHIN_S, SourceAnnouncer, Watcher  # noqa: PLC0415
 
     interrupt_once()
     parts = [source.name for source in sources]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from query.tools.registry import builtin_definitions
 from shared.errors import CountFailed
-from shared.text.forms import PROFILES, estimate_tool, model_text
-from shared.text.tokens import counter, is_estimate
+from shared.text.tokens import PROFILES, counter, estimate_tool, is_estimate, model_text
 
 if TYPE_CHECKING:
     from shared.catalog import Encoding, ToolDefinition

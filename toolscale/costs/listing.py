@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from shared.catalog import Listing
 from shared.errors import ServerError
 from shared.quoting import quoted_name
-from shared.upstream.dialler import dialler_for
+from shared.upstream.dial import dialler_for
 from toolscale.costs.counting import Cost, cost_of
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.interrupt import interrupt_fetches
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
+from workers.fetch.turns import interrupt_fetches
 
 if TYPE_CHECKING:
     from shared.catalog import Encoding
     from shared.events import ServerAnnouncement
     from shared.settings import Settings
-    from shared.upstream.dial import Target
+    from shared.upstream.target import Target
     from toolscale.costs.servers import FoundServers
 
 _INTERRUPT_EVERY_S = 0.05

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.table import Table
 
-from shared.text.display import printable
-from shared.text.forms import PROFILE
-from shared.text.tokens import is_estimate
+from shared.quoting import printable
+from shared.text.tokens import PROFILE, is_estimate
 from toolscale.console import number_table, percent, thousands
 from toolscale.costs.counting import COLUMNS, Cost, total_of
 from toolscale.costs.listing import ServerCost

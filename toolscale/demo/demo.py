@@ -25,7 +25,7 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings
-from shared.text.forms import PROFILE
+from shared.text.tokens import PROFILE
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.console import err
 from toolscale.demo.servers import install, write_config

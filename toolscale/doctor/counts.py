@@ -12,7 +12,7 @@ from shared.index.tools import ToolIndex
 from shared.intents.intents import open_intents
 from shared.settings import Settings
 from toolscale.doctor.finding import Finding, ok, problem, warning
-from workers.maintenance.audit import Difference, differences
+from workers.upkeep.audit import Difference, differences
 
 
 def check_counts(settings: Settings) -> Iterator[Finding]:

@@ -14,11 +14,9 @@ from query.policy.rules import read_policy
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.service.token_file import read_token_file
 from shared.settings import Settings
-from shared.upstream.dial import StdioTarget
 from shared.upstream.followed_config import FollowedConfig, read_followed_config
 from shared.upstream.mcp_json import Config, read_config
-from shared.upstream.programs import program_problem
-from shared.upstream.secrets import credentials_of
+from shared.upstream.target import StdioTarget, credentials_of, program_problem
 from toolscale.doctor.finding import Finding, ok, problem, warning
 from toolscale.doctor.setting_names import misspelt_settings
 from toolscale.importing.target import FILE_NAME

@@ -17,22 +17,19 @@ from shared.events import ServerEvent
 from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
-from shared.memory import return_freed_memory_early
 from shared.service.every import every
-from shared.service.protection import full_environment
+from shared.service.process import full_environment, return_freed_memory_early
 from shared.settings import Settings
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import followed_config_store
-from shared.upstream.mcp_json import Config
+from shared.upstream.mcp_json import Config, ConfigFile
 from toolscale.client.emit import EmitResult, emit_result
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
-from workers.maintenance.rebuild import rebuild_if_lost
 from workers.monitoring.checks import Deadline, HealthCheck
-from workers.pool import ReconcilePool
 from workers.sources.announcer import announce_again, announce_config
 from workers.sources.mcp_json import ConfigFollower, config_followed
-from workers.work import Work
+from workers.upkeep.recover import rebuild_if_lost
+from workers.work import ReconcilePool, Work
 
 # A sweep runs each second; on a busy disk it may take longer without being unhealthy.
 SWEPT_WITHIN_S = 20.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from shared.errors import IndexHeld
-from shared.service.private_file import make_private_directory
+from shared.service.files import make_private_directory
 
 if TYPE_CHECKING:
     from shared.settings import Settings

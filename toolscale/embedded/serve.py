@@ -10,11 +10,14 @@ import gc
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from shared.observability.tracing import configure_tracing
-from shared.service.imports import imported_at_once
-from shared.service.interrupts import interrupt_once
-from shared.service.open_files import raise_open_files
-from shared.service.protection import full_environment, withhold_secrets
+from shared.service.process import (
+    full_environment,
+    imported_at_once,
+    interrupt_once,
+    raise_open_files,
+    withhold_secrets,
+)
+from shared.service.tracing import configure_tracing
 from toolscale.client.instance import published
 from toolscale.console import err
 from toolscale.embedded.holder import hold

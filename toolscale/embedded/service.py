@@ -26,9 +26,9 @@ from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid, IntentsUnavailable
-from shared.service.protection import full_environment
+from shared.quoting import printable
+from shared.service.process import full_environment
 from shared.settings import Settings
-from shared.text.display import printable
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.program import stdio_command
 from toolscale.client.server_records import records_in
@@ -38,10 +38,9 @@ from toolscale.embedded.holder import listening
 from toolscale.embedded.sessions import Sessions, sessions_running
 from toolscale.embedded.startup_progress import report_startup
 from workers.emit import Emitter
+from workers.events_api.api import EventRecorder, events_route
 from workers.events_api.producers import producers_of
-from workers.events_api.recorder import EventRecorder
-from workers.events_api.routes import events_route
-from workers.metrics import BacklogGauges
+from workers.monitoring.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import structlog
 from anyio.abc import SocketListener, SocketStream
 from mcp.shared.message import SessionMessage
 
-from shared.service.open_files import caller_connections
+from shared.service.process import caller_connections
 from toolscale.embedded.streams import MAX_HELLO_BYTES, Hello, MessageStream, Welcome
 
 if TYPE_CHECKING:

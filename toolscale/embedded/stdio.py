@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shared.errors import ConfigInvalid, ToolscaleError
-from shared.service.imports import imported_at_once
-from shared.service.interrupts import ignore_interrupts
+from shared.service.process import ignore_interrupts, imported_at_once
 from toolscale.embedded.front import Front
 from toolscale.embedded.holder import connect, try_hold
 from toolscale.embedded.streams import Welcome, hello_of

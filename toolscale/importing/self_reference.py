@@ -8,7 +8,7 @@ from itertools import pairwise
 from urllib.parse import urlsplit
 
 from shared.settings import Settings
-from shared.upstream.dial import StdioTarget, Target
+from shared.upstream.target import StdioTarget, Target
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal")  # noqa: S104  # compared, not bound
 _PROGRAM = re.compile(r"toolscale(\.exe)?([\[=<>~!:@].*)?", re.IGNORECASE)

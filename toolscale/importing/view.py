@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from shared.text.display import printable
+from shared.quoting import printable
 from shared.upstream.masking import masked, masked_servers
 from toolscale.importing.entries import dumped
 from toolscale.importing.find import FoundServers

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Literal, get_args
 
 from shared.errors import ConfigInvalid
-from shared.text.display import printable
+from shared.quoting import printable
 
 Level = Literal["note", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)

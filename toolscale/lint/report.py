@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from shared.text.parts import Field, tokens_by_field
-from shared.text.tokens import counter
+from shared.text.tokens import Field, counter, tokens_by_field
 from toolscale.lint.findings import Finding, broken, worst_first
 from toolscale.lint.shorter import shorter_definitions, shorter_findings
 from toolscale.lint.similar import similar_findings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from shared.text.display import encodable
+from shared.quoting import encodable
 from toolscale.lint.findings import RULES, Finding
 from toolscale.lint.report import LintReport
 

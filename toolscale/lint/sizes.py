@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from shared.catalog import Encoding
-from shared.text.parts import DESCRIPTION, Field
+from shared.text.tokens import DESCRIPTION, Field
 from toolscale.lint.findings import Finding, Level, RuleId
 
 CORPUS = Path(__file__).with_name("corpus.json")

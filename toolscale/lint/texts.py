@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from shared.text.leaner import labels
-from shared.text.parts import parameters_of
-from shared.text.subschemas import DEFINITIONS
-from shared.text.terms import prose_terms, words
+from shared.text.bm25 import prose_terms, words
+from shared.text.leaner import DEFINITIONS, labels
+from shared.text.tokens import parameters_of
 from toolscale.lint.findings import Finding, broken
 
 if TYPE_CHECKING:

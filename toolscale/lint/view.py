@@ -10,9 +10,8 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from shared.text.display import printable
-from shared.text.forms import PROFILE
-from shared.text.parts import DESCRIPTION, NAME
+from shared.quoting import printable
+from shared.text.tokens import DESCRIPTION, NAME, PROFILE
 from toolscale.console import number_table, thousands
 from toolscale.lint.findings import LEVELS, Finding
 from toolscale.lint.report import LintReport

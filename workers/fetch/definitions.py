@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import Tool
@@ -17,14 +18,10 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shared.catalog import DEFINITIONS_REMEMBERED, SMALL_DEFINITION, RejectedTool, ToolDefinition
 from shared.errors import ListingTooLarge
-from shared.quoting import quoted
-from shared.text.display import printable
+from shared.quoting import printable, quoted
 from shared.text.invisible import MARK, mark_text, marked
-from shared.upstream.transport.json_size import MAX_TOOL_NODES, holds_more_values
+from shared.upstream.messages import MAX_TOOL_NODES, holds_more_values
 from shared.validation import first_problem
-
-if TYPE_CHECKING:
-    from workers.fetch.limits import Limits
 
 MAX_NAME_CHARACTERS = 128
 MAX_DEPTH = 100
@@ -33,6 +30,27 @@ _REASON_CHARACTERS = 200
 # Without these and beyond ASCII, a JSON text holds nothing invisible: it escapes the control characters.
 _CONTROLS = re.compile(r"\\(?:u00|[bf])|\x7f")
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on one listing.
+
+    `timeout_s` covers connecting and all pages. A child process must send its first message within the longer of
+    `timeout_s` and `start_timeout_s`; then `timeout_s` begins. `max_tools` and `max_total_bytes` are over all pages;
+    `max_message_bytes` is the size of one response, event or line; a tool over `max_tool_bytes` is rejected. The
+    number of JSON values has fixed limits in `shared.upstream.messages`.
+    """
+
+    timeout_s: float = 30.0
+    start_timeout_s: float = 0.0
+    # The largest servers seen offer hundreds of tools in pages of tens, a tool of some KiB; a hostile one has no end.
+    max_tools: int = 10_000
+    max_pages: int = 1_000
+    max_message_bytes: int = 4 << 20
+    # tiktoken needs quadratic time for a run of blanks: 60 ms for this size, 1.5 s for 2 MiB
+    max_tool_bytes: int = 256 << 10
+    max_total_bytes: int = 64 << 20
 
 
 class ListingBuilder:
@@ -59,24 +77,18 @@ class ListingBuilder:
         for raw in page:
             if len(self.tools) + len(self.rejected) >= self._limits.max_tools:
                 raise ListingTooLarge(self._server_id, f"more than {self._limits.max_tools} tools")
-            self._judge(raw)
-
-    def _judge(self, raw: object) -> None:
-        try:
-            definition, is_marked = read_definition(raw, self._version, self._limits.max_tool_bytes)
-            if definition.name in self.tools:
-                raise ValueError("a second tool of this name")  # rejected like any malformed tool
-        except ValueError as error:
-            self.rejected.append(RejectedTool(name=_name_shown(raw), reason=_reason(error)))
-        else:
-            self._keep(definition, is_marked=is_marked)
-
-    def _keep(self, definition: ToolDefinition, *, is_marked: bool) -> None:
-        self.size_bytes += len(definition.wire)
-        if self.size_bytes > self._limits.max_total_bytes:
-            raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
-        self.tools[definition.name] = definition
-        self.marked += [definition.name] if is_marked else []
+            try:
+                definition, is_marked = read_definition(raw, self._version, self._limits.max_tool_bytes)
+                if definition.name in self.tools:
+                    raise ValueError("a second tool of this name")  # rejected like any malformed tool
+            except ValueError as error:
+                self.rejected.append(RejectedTool(name=_name_shown(raw), reason=_reason(error)))
+                continue
+            self.size_bytes += len(definition.wire)
+            if self.size_bytes > self._limits.max_total_bytes:
+                raise ListingTooLarge(self._server_id, f"more than {self._limits.max_total_bytes} bytes of tools")
+            self.tools[definition.name] = definition
+            self.marked += [definition.name] if is_marked else []
 
     def rejected_summary(self) -> tuple[RejectedTool, ...]:
         """Return the first rejected tools, and one more entry with the number of the others."""
@@ -97,14 +109,10 @@ def read_definition(raw: object, protocol_version: str, max_bytes: int) -> tuple
         raise ValueError("not a JSON object")  # a TypeError would be a second error type for invalid data
     wire = _as_wire(cast("dict[str, object]", raw))
     _refuse_large(wire, max_bytes)  # validating takes many times the memory
-    if _is_small(wire):
+    # short, and with too few brackets to be nested too deep
+    if len(wire) <= SMALL_DEFINITION and wire.count(b"{") + wire.count(b"[") <= MAX_DEPTH:
         return _remembered(wire, protocol_version, max_bytes)
     return _read(cast("dict[str, object]", raw), wire, protocol_version, max_bytes)
-
-
-def _is_small(wire: bytes) -> bool:
-    """Return whether the definition is short, and cannot be nested too deep."""
-    return len(wire) <= SMALL_DEFINITION and wire.count(b"{") + wire.count(b"[") <= MAX_DEPTH
 
 
 @lru_cache(DEFINITIONS_REMEMBERED)
@@ -115,16 +123,17 @@ def _remembered(wire: bytes, protocol_version: str, max_bytes: int) -> tuple[Too
 
 def _read(raw: dict[str, object], wire: bytes, protocol_version: str, max_bytes: int) -> tuple[ToolDefinition, bool]:
     _refuse_deep(raw)
-    tool = _validated(raw, protocol_version)
-    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not _is_printable(tool.name):
+    validate_server_result("tools/list", protocol_version, {**_ENVELOPE, "tools": [raw]})
+    tool = Tool.model_validate(raw, by_name=False)
+    # newer clients must reject such a tool
+    if protocol_version in MODERN_PROTOCOL_VERSIONS and (fault := find_invalid_x_mcp_header(tool.input_schema)):
+        raise ValueError(f"invalid x-mcp-header: {quoted(fault)}")
+    is_printable = tool.name.isprintable() and MARK not in mark_text(tool.name)
+    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS or not is_printable:
         raise ValueError(f"its name must have 1 to {MAX_NAME_CHARACTERS} printable characters")
     text = wire.decode()
     visible = _visible(text, raw, max_bytes)
     return ToolDefinition.from_wire(visible), visible != text
-
-
-def _is_printable(name: str) -> bool:
-    return name.isprintable() and MARK not in mark_text(name)
 
 
 def _visible(wire: str, raw: dict[str, object], max_bytes: int) -> str:
@@ -164,15 +173,6 @@ def _refuse_large(definition: bytes, max_bytes: int) -> None:
         raise ValueError(f"its definition has {len(definition)} bytes, more than {max_bytes}")
     if holds_more_values(definition, MAX_TOOL_NODES):
         raise ValueError(f"its definition holds more than {MAX_TOOL_NODES} values")
-
-
-def _validated(raw: dict[str, Any], protocol_version: str) -> Tool:
-    validate_server_result("tools/list", protocol_version, {**_ENVELOPE, "tools": [raw]})
-    tool = Tool.model_validate(raw, by_name=False)
-    # newer clients must reject such a tool
-    if protocol_version in MODERN_PROTOCOL_VERSIONS and (fault := find_invalid_x_mcp_header(tool.input_schema)):
-        raise ValueError(f"invalid x-mcp-header: {quoted(fault)}")
-    return tool
 
 
 def _refuse_deep(value: object, depth: int = 0) -> None:

@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import ProtocolViolation
-from shared.service.protection import full_environment
-from shared.upstream.dial import StdioTarget, Target
-from shared.upstream.dialler import dialler_for
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
-from workers.fetch.session import PROBE, connect_mode
+from shared.service.process import full_environment
+from shared.upstream.dial import dialler_for
+from shared.upstream.target import StdioTarget, Target
+from workers.fetch.definitions import Limits
+from workers.fetch.session import PROBE, connect_mode, fetch_tools_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from shared.catalog import Listing
     from shared.events import ServerAnnouncement
     from shared.settings import Settings
-    from workers.fetch.slots import LargePayloadSlots
-    from workers.fetch.starts import StartTurns
+    from workers.fetch.turns import LargePayloadSlots, StartTurns
 
 # A probe that failed by chance makes a server of both protocols look like one of an earlier protocol.
 PROBE_AFTER_S = 3600.0
@@ -44,10 +42,6 @@ class _Listed:
     mode: str
     probe_at_s: float
     failed: bool = False
-
-    def is_valid(self, command: StdioTarget | None, announced_at: float, now_s: float) -> bool:
-        """Return whether the mode may be used for this command and announcement."""
-        return self.command == command and self.announced_at == announced_at and now_s < self.probe_at_s
 
 
 class Lister:
@@ -80,15 +74,20 @@ class Lister:
         target = self._dialler.target(server_id, announcement.endpoint)
         command = target if isinstance(target, StdioTarget) else None
         last = self._listed.pop(server_id, None)
-        limits = self._limits(command, last)
-        known = last if last and last.is_valid(command, announced_at, began_s) else None
+        # a command may install packages, unless its last start succeeded
+        has_started = last is not None and last.command == command and not last.failed
+        limits = self._usual if has_started else replace(self._usual, start_timeout_s=self._install_s)
+        is_known = last and (last.command, last.announced_at) == (command, announced_at) and began_s < last.probe_at_s
+        known = last if is_known else None
         if known and known.mode != PROBE and (listing := self._list_unprobed(server_id, target, limits, known)):
             return listing
         listing = self._fetch(server_id, target, limits, PROBE)
         if known and known.mode == PROBE:
             self._keep(server_id, replace(known, failed=False))
         else:
-            mode = _next_mode(listing, known.mode if known else None)
+            mode = connect_mode(listing)
+            if known and mode == known.mode:
+                mode = PROBE  # the server has just rejected this mode
             self._keep(server_id, _Listed(command, announced_at, mode, began_s + PROBE_AFTER_S))
         return listing
 
@@ -105,11 +104,6 @@ class Lister:
         self._keep(server_id, known)
         return listing
 
-    def _limits(self, command: StdioTarget | None, last: _Listed | None) -> Limits:
-        """Return the limits; a command may install packages, unless its last start succeeded."""
-        has_started = last is not None and last.command == command and not last.failed
-        return self._usual if has_started else replace(self._usual, start_timeout_s=self._install_s)
-
     def _keep(self, server_id: str, listed: _Listed) -> None:
         if len(self._listed) >= MOST_REMEMBERED:
             self._listed.clear()
@@ -121,9 +115,3 @@ class Lister:
             return fetch_tools_blocking(server_id, target, limits, try_acquire, mode=mode)
         with self._starts.turn(server_id) as end_turn:
             return fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn, mode=mode)
-
-
-def _next_mode(listing: Listing, rejected: str | None) -> str:
-    """Return the mode of the next listing, unless the server has just rejected it."""
-    mode = connect_mode(listing)
-    return PROBE if mode == rejected else mode

@@ -1,26 +1,151 @@
-"""The walk over the pages of `tools/list` in one session."""
+"""One session that lists all tools of a server: connects, walks over the pages, and disconnects."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import cast
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+import anyio
 from mcp import Client, MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, ListToolsResult
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    SERVER_INFO_META_KEY,
+    Implementation,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    ListToolsResult,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
-from shared.upstream.transport.session_state import SessionState
-from workers.fetch.definitions import MAX_NAMED, ListingBuilder
-from workers.fetch.limits import Limits
-from workers.fetch.raw_tools import RawToolInterceptor
+from shared.upstream.dial import open_transport
+from shared.upstream.messages import LastEvent, parse_leniently
+from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
+from shared.upstream.target import StdioTarget, Target, secrets_of
+from workers.fetch.definitions import MAX_NAMED, Limits, ListingBuilder
+from workers.fetch.turns import FetchInterrupted, interruptible
+
+if TYPE_CHECKING:
+    from contextvars import Context
+    from types import TracebackType
+
+    from mcp.client._transport import ReadStream, WriteStream
+    from mcp.client._transport import TransportStreams as Streams
 
 PROBE = "auto"
 """The mode for an unknown protocol. The client sends a request that most servers of earlier protocols reject."""
 
+# Slots are released, but a list of ten thousand new tools takes minutes to embed.
+LONGEST_WAIT_S = 300.0
+
 _HANDSHAKE = "legacy"
 _DECLARED_NAME_CHARACTERS = 200
+_CLOSE_WITHIN_S = 2.0
+_CLIENT_INFO = Implementation(name="toolscale", version="1")
+
+Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
+
+
+def fetch_tools_blocking(
+    server_id: str,
+    target: Target,
+    limits: Limits,
+    try_acquire: Callable[[], bool] = lambda: True,
+    wait_at_most_s: float = LONGEST_WAIT_S,
+    end_turn: Callable[[], None] = lambda: None,
+    mode: str = PROBE,
+) -> Listing:
+    """Return all tools that the server offers now, from a thread without an event loop; rejected ones have a reason.
+
+    Never a partial list. Ends within the time of `limits`, plus two seconds for a child process that does not exit, or
+    twelve if it has sent no message.
+    A list that grows large waits until `try_acquire` returns True; this wait does not count.
+    `end_turn` is called at the first message of a child process, or when its start takes longer than a listing may.
+    `mode` is `PROBE`, or the mode that `connect_mode` returned for the server's last listing.
+
+    Raises:
+        ServerUnreachable: no connection, or it broke.
+        ServerTimeout: no complete list within the time.
+        ServerFailed: the server returned an error.
+        ServerAuthRequired: the server requires other credentials.
+        ProtocolViolation: the server violates the protocol.
+        ListingTooLarge: the list exceeds a limit.
+        AddressForbidden: the server redirected to an address that is not allowed.
+        FetchInterrupted: `interrupt_fetches` was called, or no slot became free within `wait_at_most_s`.
+    """
+    return anyio.run(_fetch, server_id, target, limits, _SlotWait(try_acquire, wait_at_most_s), end_turn, mode)
+
+
+async def _fetch(
+    server_id: str, target: Target, limits: Limits, wait: _SlotWait, end_turn: Callable[[], None], mode: str
+) -> Listing:
+    time_s = max(limits.timeout_s, limits.start_timeout_s) if isinstance(target, StdioTarget) else limits.timeout_s
+    process, scope = anyio.CancelScope(), anyio.CancelScope(deadline=anyio.current_time() + time_s)
+    loop = asyncio.get_running_loop()
+    loop.call_later(limits.timeout_s, end_turn)
+
+    def on_started() -> None:
+        scope.deadline = anyio.current_time() + limits.timeout_s
+        end_turn()
+
+    state = SessionState(
+        server_id,
+        scope,
+        secrets_of(target),
+        may_hold_large=partial(wait.is_over, process),
+        on_started=on_started,
+        last_event=LastEvent(limits.max_message_bytes),
+    )
+    listing: Listing | None = None
+    with process, interruptible(lambda: loop.call_soon_threadsafe(process.cancel)):
+        try:
+            with scope:
+                transport = open_transport(target, limits.max_message_bytes, limits.timeout_s, state)
+                interceptor = RawToolInterceptor(transport, state)
+                async with Client(interceptor, mode=mode, cache=None, client_info=_CLIENT_INFO) as client:
+                    listing = await walk(client, interceptor, limits, state)
+                    # the list is complete: closing may be short
+                    scope.deadline = min(scope.deadline, anyio.current_time() + _CLOSE_WITHIN_S)
+        except FOREIGN_ERRORS as error:
+            if listing is None:
+                raise to_server_error(state, error) or error from error
+        if listing is None:
+            raise timeout_error(state, limits.timeout_s if state.is_started else time_s)
+        return listing
+    reason = "no slot for a large list became free" if wait.timed_out else "this process ends"
+    raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
+
+
+class _SlotWait:
+    """The wait of a large list for a slot, and its time limit."""
+
+    def __init__(self, try_acquire: Callable[[], bool], at_most_s: float) -> None:
+        self.timed_out = False
+        self._try_acquire = try_acquire
+        self._at_most_s = at_most_s
+        self._began_s: float | None = None
+
+    def is_over(self, scope: anyio.CancelScope) -> bool:
+        """Return whether the list has a slot; cancel the scope when the wait took too long."""
+        if self._try_acquire():
+            self._began_s = None
+            return True
+        now = time.monotonic()
+        self._began_s = now if self._began_s is None else self._began_s
+        if now - self._began_s >= self._at_most_s:
+            self.timed_out = True
+            scope.cancel()
+        return False
 
 
 def connect_mode(listing: Listing) -> str:
@@ -50,12 +175,25 @@ async def walk(client: Client, interceptor: RawToolInterceptor, limits: Limits, 
         builder.add(interceptor.take_page())
         await state.wait_for_slot(builder.size_bytes, nodes=0)
         if not cursor:  # some servers end with an empty one
-            return _listing(client, builder, state, name)
+            break
         cursor_digest = hashlib.sha256(cursor.encode()).digest()  # a cursor may be as long as a message
         if cursor_digest in seen:
             raise ProtocolViolation(state.server_id, "gives the same cursor twice")
         seen.add(cursor_digest)
-    raise ListingTooLarge(state.server_id, f"more than {limits.max_pages} pages of tools")
+    else:
+        raise ListingTooLarge(state.server_id, f"more than {limits.max_pages} pages of tools")
+    # without a probe, the SDK invents capabilities without tools, and no name
+    if name is None and client.mode not in (PROBE, _HANDSHAKE):
+        raise ProtocolViolation(state.server_id, "no longer names itself in its pages")
+    probed = client.server_info.name if client.server_info else ""
+    return Listing(
+        declared_name=state.line(probed if name is None else name)[:_DECLARED_NAME_CHARACTERS],
+        protocol_version=client.protocol_version,
+        tools=tuple(builder.tools.values()),
+        rejected=builder.rejected_summary(),
+        marked=tuple(builder.marked[:MAX_NAMED]),
+        names_server=name is not None,
+    )
 
 
 async def _next_page(client: Client, cursor: str | None, state: SessionState) -> ListToolsResult:
@@ -77,17 +215,118 @@ def _name_in(page: ListToolsResult, client: Client) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def _listing(client: Client, builder: ListingBuilder, state: SessionState, name_in_pages: str | None) -> Listing:
-    # without a probe, the SDK invents capabilities without tools, and no name
-    if name_in_pages is None and client.mode not in (PROBE, _HANDSHAKE):
-        raise ProtocolViolation(state.server_id, "no longer names itself in its pages")
-    probed = client.server_info.name if client.server_info else ""
-    name = state.line(probed if name_in_pages is None else name_in_pages)
-    return Listing(
-        declared_name=name[:_DECLARED_NAME_CHARACTERS],
-        protocol_version=client.protocol_version,
-        tools=tuple(builder.tools.values()),
-        rejected=builder.rejected_summary(),
-        marked=tuple(builder.marked[:MAX_NAMED]),
-        names_server=name_in_pages is not None,
-    )
+class RawToolInterceptor:
+    """A transport that takes the raw tools out of a page before the SDK validates it; `take_page` returns them.
+
+    The SDK validates a page of tools as a whole, so one malformed tool would reject all others. The SDK gets the page
+    without its tools; each tool is validated separately.
+    """
+
+    def __init__(self, transport: AbstractAsyncContextManager[Streams], state: SessionState) -> None:
+        self._transport = transport
+        self._state = state
+        self._stack = AsyncExitStack()
+        self._methods: dict[str, str] = {}
+        self._page: list[object] = []
+
+    async def __aenter__(self) -> Streams:
+        read, write = await self._stack.enter_async_context(self._transport)
+        return _InterceptedReceiveStream(read, self), _InterceptedSendStream(write, self)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(exc_type, exc_val, exc_tb)
+
+    def take_page(self) -> list[object]:
+        """Return the raw tools of the last page, once."""
+        page, self._page = self._page, []
+        return page
+
+    def sent(self, outgoing: SessionMessage) -> None:
+        """Record the request, to recognise its response."""
+        if isinstance(outgoing.message, JSONRPCRequest):
+            self._methods[str(outgoing.message.id)] = outgoing.message.method
+
+    def received(self, incoming: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Return the message for the session in place of this one."""
+        if isinstance(incoming, Exception):
+            # the SDK only logs an error of a stream, and continues to wait
+            unreadable = ProtocolViolation(self._state.server_id, "sends what is not a JSON-RPC message")
+            self._state.fail(to_server_error(self._state, incoming) or unreadable)
+        elif isinstance(incoming.message, JSONRPCResponse):
+            return self._without_tools(incoming, incoming.message)
+        elif isinstance(incoming.message, JSONRPCError):
+            return self._parsed_leniently(incoming, incoming.message)
+        return incoming
+
+    def _parsed_leniently(self, incoming: SessionMessage, error: JSONRPCError) -> SessionMessage:
+        """Return the page that the SDK could not parse, if a lenient parser can; else its error."""
+        if error.error.code == PARSE_ERROR and self._methods.get(str(error.id)) == "tools/list":
+            message = parse_leniently(self._state.last_event.text()) if self._state.last_event else None
+            page = message.get("result") if message else None
+            if isinstance(page, dict) and error.id is not None:
+                response = JSONRPCResponse(jsonrpc="2.0", id=error.id, result=cast("dict[str, Any]", page))
+                return self._without_tools(incoming, response)
+        self._note_response(error.id)
+        return incoming
+
+    def _without_tools(self, incoming: SessionMessage, response: JSONRPCResponse) -> SessionMessage:
+        tools = response.result.get("tools")
+        if self._note_response(response.id) != "tools/list" or not isinstance(tools, list):
+            return incoming
+        self._page = cast("list[object]", tools)
+        emptied = JSONRPCResponse(jsonrpc="2.0", id=response.id, result={**response.result, "tools": []})
+        return SessionMessage(emptied, incoming.metadata)
+
+    def _note_response(self, request_id: str | int | None) -> str | None:
+        method = self._methods.get(str(request_id))
+        wrong = f"answered a request that was never sent (id {self._state.quote(str(request_id))})"
+        self._state.protocol_violation = None if method else wrong
+        return method
+
+
+class _InterceptedStream(Generic[Stream]):
+    """A stream of the transport behind the interceptor."""
+
+    def __init__(self, inner: Stream, interceptor: RawToolInterceptor) -> None:
+        self._inner = inner
+        self._interceptor = interceptor
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+class _InterceptedReceiveStream(_InterceptedStream["ReadStream[SessionMessage | Exception]"]):
+    """The server's messages after the interceptor."""
+
+    @property
+    def last_context(self) -> Context | None:
+        """The sender's context of the last message, where the transport keeps it."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._interceptor.received(await self._inner.receive())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._interceptor.received(await self._inner.__anext__())
+
+
+class _InterceptedSendStream(_InterceptedStream["WriteStream[SessionMessage]"]):
+    """The client's messages, which the interceptor records before they are sent."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._interceptor.sent(item)
+        await self._inner.send(item)

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 
 from shared.catalog import Encoding, ToolDefinition, ToolFeatures
 from shared.index.tools import ToolIndex
-from shared.text.embedding import Embedder
-from shared.text.forms import count_forms
-from shared.text.tokens import Counter
-from shared.text.vectors import tool_vectors
-from workers.metrics import stage
+from shared.text.embedding import Embedder, tool_vectors
+from shared.text.tokens import Counter, count_forms
+from workers.monitoring.metrics import stage
 
 Definitions = Mapping[str, ToolDefinition]
 """Definitions by digest."""
@@ -80,18 +78,14 @@ def compute_features(
     while remaining:
         with deps.locks.held(model, remaining) as held:
             # read while they are held: another run may have written some just before
-            stored = _stored_features(remaining, deps)
+            found = deps.index.features_by_digest(remaining.keys())
+            stored = {digest: _recounted(each, remaining[digest], deps.counters) for digest, each in found.items()}
             ready = stored | _compute(_subset(remaining, held - stored.keys()), declared_name, deps)
             if ready:
                 yield ready
         remaining = _subset(remaining, remaining.keys() - ready)
         if remaining:
             deps.locks.wait_for_any(model, remaining)
-
-
-def _stored_features(definitions: Definitions, deps: FeatureDependencies) -> dict[str, ToolFeatures]:
-    stored = deps.index.features_by_digest(definitions.keys())
-    return {digest: _recounted(features, definitions[digest], deps.counters) for digest, features in stored.items()}
 
 
 def _recounted(

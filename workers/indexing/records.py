@@ -1,16 +1,29 @@
-"""The server record that follows each outcome of a reconciliation."""
+"""The server record that follows each outcome of a reconciliation. Failures do not affect other servers.
+
+stale         its last tools are still found, and marked
+quarantined   its tools are hidden; retries continue with growing pauses until a listing succeeds
+parked        quarantined because its reconciliations killed workers; it is retried once per longest pause
+stopped       no more retries until it is announced again
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, catalog_digest
+import structlog
+
+from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, Status, catalog_digest
+from shared.errors import ServerError
 from shared.index.tools import ToolIndex
 from shared.intents.intent import Intent
+from shared.intents.intents import Intents
 from workers.indexing.changes import Review
 
 NextRevision = Callable[[], int]
+
+_log = structlog.get_logger()
 
 
 def listed_record(
@@ -28,7 +41,9 @@ def listed_record(
     """
     listing, current_digest = reviewed.listing, catalog_digest(digests)
     known = before if before and before.is_listed and before.catalog_digest == current_digest else None
-    sums = _sums_of(known) if known else _sums(index, intent.server_id)
+    sums = (
+        known.model_dump(include={"tokens", "model_tokens", "uncounted"}) if known else _sums(index, intent.server_id)
+    )
     record = unlisted_record(intent, known.revision if known else 0).model_copy(
         update={
             "declared_name": listing.declared_name,
@@ -103,13 +118,88 @@ def known_record(intent: Intent, index: ToolIndex, next_revision: NextRevision) 
     return index.server(intent.server_id) or unlisted_record(intent, next_revision())
 
 
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """Failed reconciliations until a server is quarantined, and seconds without a listing until it is stopped."""
+
+    quarantine_after: int = 5
+    give_up_after_s: float = 86_400.0
+
+
+def record_failure(
+    error: ServerError, intent: Intent, index: ToolIndex, intents: Intents, policy: FailurePolicy
+) -> None:
+    """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day."""
+    before, reason = known_record(intent, index, intents.next_revision), str(error)
+    # from the last announcement at the earliest, by the store's clock
+    silent_s = intents.now() - max(before.stale_since, intent.announced_at) if before.stale_since else 0.0
+    status: Status = "stopped"
+    if silent_s >= policy.give_up_after_s:
+        failures = intent.failures + 1
+        _put_failed(before, intent, index, intents, status=status, reason=reason, failures=failures)
+        intents.stop_retrying(intent.server_id, intent.desired, reason)  # last: it ends the retries
+    else:
+        after = intents.fail(intent.server_id, intent.desired, reason)
+        failures = after.failures
+        status = "quarantined" if failures >= policy.quarantine_after else before.status
+        _put_failed(
+            *(before, intent, index, intents), status=status, reason=reason, failures=failures, next_at=after.due_at
+        )
+    _log.warning(
+        "server_listing_failed",
+        server=intent.server_id,
+        error=error.kind,
+        reason=error.reason,
+        status=status,
+        failures=failures,
+    )
+
+
+def park(intent: Intent, index: ToolIndex, intents: Intents, attempts: int) -> None:
+    """Quarantine a server whose last `attempts` reconciliations killed their workers, and retry it rarely."""
+    reason = f"{intent.server_id}: {attempts} reconciliations in a row did not end; parked, and retried rarely"
+    before = known_record(intent, index, intents.next_revision)
+    _put_failed(before, intent, index, intents, status="quarantined", reason=reason, failures=attempts)
+    intents.park(intent.server_id, intent.desired, reason)  # last: until then, the sweep retries it
+    _log.error("server_parked", server=intent.server_id, attempts=attempts)
+
+
+def _put_failed(
+    before: ServerRecord,
+    intent: Intent,
+    index: ToolIndex,
+    intents: Intents,
+    *,
+    status: Status,
+    reason: str,
+    failures: int,
+    next_at: float | None = None,
+) -> None:
+    """Write the record of a server after a failure, and its status to its tools."""
+    groups = intent.announcement.groups
+    # compared with the tools, not the record: after a model change, tools may have an older status
+    states = index.tool_states(intent.server_id).values()
+    if any(state.status != status or state.groups != groups for state in states):
+        invalidate_record(before, index)
+        index.set_status_and_groups(intent.server_id, status=status, groups=groups)
+    changes = {
+        "endpoint": intent.announcement.endpoint,
+        "status": status,
+        "groups": groups,
+        "source": intent.source,
+        "generation": intent.desired,
+        "revision": intents.next_revision(),
+        "stale_since": before.stale_since or intents.now(),
+        "last_error": reason,
+        "failures": failures,
+        "next_reconcile_at": next_at,
+    }
+    index.put_server(before.model_copy(update=changes))
+
+
 def _visible_to_readers(record: ServerRecord) -> ServerRecord:
     """Return the record without the time and the generation of its confirmation, which readers ignore."""
     return record.model_copy(update={"generation": 0, "last_listed_at": None})
-
-
-def _sums_of(record: ServerRecord) -> dict[str, object]:
-    return record.model_dump(include={"tokens", "model_tokens", "uncounted"})
 
 
 def _sums(index: ToolIndex, server_id: str) -> dict[str, object]:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
 from shared.errors import ToolscaleError
+from shared.index import unreachable_reason
 from shared.service.every import every
+from shared.service.redis import connect
+from workers.monitoring.metrics import read_queue
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 CHECK_EVERY_S = 2.0
+# A free thread starts a waiting task within milliseconds.
+IDLE_AT_MOST_S = 15.0
+
+STUCK_AFTER_S = 180.0
+"""Seconds of a problem after which a restart is the only cure left."""
 
 HealthCheck = Callable[[], str | None]
 """Returns the problem in words, or None."""
-
 
 _log = structlog.get_logger()
 
@@ -115,3 +128,72 @@ class Deadline:
         """Return a problem once the limit has passed, else None."""
         age_s = self._clock() - self._touched_at
         return f"not done for {age_s:.0f} s" if age_s > self._within_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSample:
+    """A worker at one moment: waiting messages, the number of ended tasks, and whether all its threads are busy."""
+
+    waiting: int
+    ended: int
+    is_full: bool
+
+
+class WorkerProgress:
+    """Measures from samples for how long messages wait while no task ends.
+
+    Measured by the monotonic clock of this process, since the clocks of senders may differ.
+    """
+
+    def __init__(self, listing_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the time limit of a listing: a worker with no free thread may end no task for so long."""
+        self._listing_s = listing_s
+        self._clock = clock
+        self._last = WorkerSample(0, 0, is_full=False)
+        self._still_since: float | None = None
+
+    def add_sample(self, sample: WorkerSample) -> None:
+        """Add a sample of now."""
+        if not sample.waiting:
+            self._still_since = None
+        elif self._still_since is None or sample.ended != self._last.ended:
+            self._still_since = self._clock()
+        self._last = sample
+
+    def problem(self) -> str | None:
+        """Return a problem once messages wait for too long and no task ends, else None."""
+        if self._still_since is None:
+            return None
+        still_s = self._clock() - self._still_since
+        allowed_s = IDLE_AT_MOST_S + (self._listing_s if self._last.is_full else 0.0)
+        if still_s <= allowed_s:
+            return None
+        return f"{self._last.waiting} messages wait, and no task has ended for {still_s:.0f} s"
+
+
+@contextmanager
+def broker_checked(settings: Settings) -> Generator[HealthCheck]:
+    """Check until the block ends that Redis answers, and yield the check; without Redis it finds no problem."""
+    if settings.redis_url is None:
+        yield lambda: None
+        return
+    with connect(settings.redis_url) as client:
+
+        def answers() -> None:
+            read_queue(client)
+
+        with PeriodicCheck(answers, CHECK_EVERY_S).running() as problem:
+            yield problem
+
+
+def warn_if_index_unreachable(settings: Settings) -> threading.Thread:
+    """Check QDRANT_URL in a thread, and log a warning if no server answers there; return the thread."""
+    url = settings.qdrant_url
+
+    def warn() -> None:
+        if url and (reason := unreachable_reason(url)):
+            _log.warning("index_unreachable", reason=reason)
+
+    thread = threading.Thread(target=warn, name="index check", daemon=True)
+    thread.start()
+    return thread

@@ -12,13 +12,12 @@ from functools import partial
 import structlog
 
 from shared.errors import ToolscaleError
-from shared.observability.logging import configure_logging
-from shared.service.interrupts import interrupt_once
+from shared.service.logging import configure_logging
+from shared.service.process import interrupt_once
 from shared.settings import Settings, load_service_settings
-from workers.monitoring.index import warn_if_index_unreachable
-from workers.notifications.lease import ListeningLease
-from workers.notifications.supervisor import SOURCE, connection_limit, listeners_running
-from workers.producers.process import source_process
+from workers.monitoring.checks import warn_if_index_unreachable
+from workers.notifications.supervisor import SOURCE, ListeningLease, connection_limit, listeners_running
+from workers.process import source_process
 
 # The supervisor reads the intents every two seconds.
 READY_WITHIN_S = 25.0

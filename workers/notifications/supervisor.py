@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, ItemsView, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
@@ -15,21 +16,25 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import ValidationError
 
 from shared.catalog import Endpoint
-from shared.errors import EventInvalid, IntentsUnavailable
+from shared.errors import EventInvalid, IntentsUnavailable, LeaseHeld
 from shared.events import ServerChanged, ServerRef
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
-from shared.observability.failures import FailureLog
-from shared.service.open_files import caller_connections, raise_open_files
-from shared.service.protection import full_environment
+from shared.service.logging import FailureLog
+from shared.service.process import caller_connections, full_environment, raise_open_files
 from shared.settings import Settings, Subscribe
-from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import Dialler, StdioTarget, Target
-from shared.upstream.dialler import dialler_for
+from shared.upstream.dial import Dialler, dialler_for
+from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.target import StdioTarget, Target
 from workers.notifications.listener import DEFAULT_RECONNECT, WANTED, ConnectionLimits, Listener, ReconnectPolicy
 from workers.sources.announcer import Emit
 
+if TYPE_CHECKING:
+    from shared.intents.storage import Lease
+
 SOURCE = "toolscale/notifications"
+# No server has an id with a space.
+LEASE = "the notifications"
 POLL_S = 2.0
 # Finds the changes by a process of an earlier release, which stores no change.
 REREAD_S = 300.0
@@ -273,3 +278,33 @@ class ListenerSupervisor:
             self._unreadable.log(error)
             return False
         return True
+
+
+class ListeningLease(ExitStack):
+    """The right of one process to listen, which `is_held` takes once it is free, and which ends with the block."""
+
+    def __init__(self, intents: Intents) -> None:
+        super().__init__()
+        self._intents = intents
+        self._lease: Lease | None = None
+        self._was_held: bool | None = None
+
+    def is_held(self) -> bool:
+        """Return whether this process has the lease now; take it if it is free.
+
+        Raises:
+            IntentsUnavailable: the intents do not answer.
+        """
+        try:
+            if self._lease:
+                self._lease.assert_held()
+        except LeaseHeld:  # it expired: the process was suspended, or Redis did not answer for longer
+            self._lease = None
+            self.close()
+        with suppress(LeaseHeld):
+            self._lease = self._lease or self.enter_context(self._intents.lease(LEASE))
+        is_held = self._lease is not None
+        if is_held != self._was_held:
+            self._was_held = is_held
+            _log.info("notifications_active" if is_held else "notifications_standby")
+        return is_held

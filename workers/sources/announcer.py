@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 from prometheus_client import Gauge
+from pydantic import ValidationError
 
-from shared.errors import EventInvalid
+from shared.errors import EventInvalid, Retryable
 from shared.events import ServerAnnouncement, ServerDown, ServerEvent, ServerRef, ServerUp
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.upstream.mcp_json import SOURCE, Config
+from shared.validation import first_problem
 
 RECONCILED_AT = Gauge(
     "toolscale_source_reconciled_timestamp_seconds",
     "Time at which the intents last matched a source, or at which this process began to follow it.",
     ["source"],
 )
+
+# The longest delay of a change.
+LIST_EVERY_S = 5.0
+# A watcher without a list for so long is not ready: the orchestrator, or the intent store, does not answer.
+READY_WITHIN_S = 60.0
 
 _log = structlog.get_logger()
 
@@ -59,58 +67,50 @@ class SourceAnnouncer:
 
         A server that this process has announced is announced again only if it, or its intent, changed.
         """
-        wanted = _by_id(running)
-        recorded = self._recorded()
+        wanted, recorded = _by_id(running), self._recorded()
         changed = [
             server
             for server_id, server in wanted.items()
-            if self._announced.get(server_id) != server or not _agrees(recorded.get(server_id), server)
+            if self._announced.get(server_id) != server
+            or (intent := recorded.get(server_id)) is None
+            or (intent.status, intent.announcement) != ("running", server.announcement)
         ]
-        return self._announce_all(changed) + self._take_down_all_but({*wanted, *kept}, recorded.values())
+        return self._emit_all(changed, {*wanted, *kept}, recorded.values())
 
     def recheck(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
         """Announce servers without an intent of this source, and take down those that are neither running nor kept."""
-        wanted = _by_id(running)
-        recorded = self._recorded()
+        wanted, recorded = _by_id(running), self._recorded()
         missing = [server for server_id, server in wanted.items() if server_id not in recorded]
-        return self._announce_all(missing) + self._take_down_all_but({*wanted, *kept}, recorded.values())
+        return self._emit_all(missing, {*wanted, *kept}, recorded.values())
 
     def _recorded(self) -> dict[str, Intent]:
         return {intent.server_id: intent for intent in self._intents.intents() if intent.source == self._source}
 
-    def _take_down_all_but(self, kept: Collection[str], recorded: Iterable[Intent]) -> list[Intent]:
-        running = [intent.server_id for intent in recorded if intent.status == "running"]
-        return [self._take_down(server_id) for server_id in running if server_id not in kept]
+    def _emit_all(
+        self, announced: Iterable[Running], kept: Collection[str], recorded: Iterable[Intent]
+    ) -> list[Intent]:
+        """Announce these servers, and take down the recorded ones that are not kept.
 
-    def _announce_all(self, running: Iterable[Running]) -> list[Intent]:
-        """Announce these servers; a server of another owner is logged once and does not affect the others."""
+        An announcement that is refused, for example of another owner's server, does not affect the others. It is
+        logged and stored as a dead letter, once in this process.
+        """
         emitted: list[Intent] = []
-        for server in running:
+        for server in announced:
+            server_id, event = server.announcement.server_id, ServerUp(source=self._source, data=server.announcement)
             try:
-                emitted.append(self._announce(server))
+                emitted.append(self._emit(event))
+                self._announced[server_id] = server
             except EventInvalid as error:
-                self._report(server.announcement, error)
+                if (server_id, error.reason) not in self._reported:
+                    self._reported.add((server_id, error.reason))
+                    self._intents.add_dead_letter(str(error), event.model_dump_json())
+                    _log.warning("server_not_announced", origin=self._source, server=server_id, reason=error.reason)
+        for intent in recorded:
+            if intent.status == "running" and intent.server_id not in kept:
+                down = ServerDown(source=self._source, data=ServerRef(server_id=intent.server_id))
+                emitted.append(self._emit(down))
+                self._announced.pop(intent.server_id, None)
         return emitted
-
-    def _report(self, announcement: ServerAnnouncement, error: EventInvalid) -> None:
-        """Log an announcement that was refused and store it as a dead letter, once in this process."""
-        if (announcement.server_id, error.reason) not in self._reported:
-            self._reported.add((announcement.server_id, error.reason))
-            event = ServerUp(source=self._source, data=announcement)
-            self._intents.add_dead_letter(str(error), event.model_dump_json())
-            _log.warning(
-                "server_not_announced", origin=self._source, server=announcement.server_id, reason=error.reason
-            )
-
-    def _announce(self, running: Running) -> Intent:
-        intent = self._emit(ServerUp(source=self._source, data=running.announcement))
-        self._announced[running.announcement.server_id] = running
-        return intent
-
-    def _take_down(self, server_id: str) -> Intent:
-        intent = self._emit(ServerDown(source=self._source, data=ServerRef(server_id=server_id)))
-        self._announced.pop(server_id, None)
-        return intent
 
 
 def announce_config(config: Config, intents: Intents, emit: Emit) -> list[Intent]:
@@ -145,5 +145,76 @@ def _by_id(running: Iterable[Running]) -> dict[str, Running]:
     return by_id
 
 
-def _agrees(intent: Intent | None, running: Running) -> bool:
-    return intent is not None and intent.status == "running" and intent.announcement == running.announcement
+class SourceUnavailable(Retryable):
+    """An orchestrator did not answer, or its response was incomplete."""
+
+
+class Source(Protocol):
+    """A source of running servers."""
+
+    name: str
+
+    def running(self) -> list[Running]:
+        """Return all servers that are running.
+
+        Raises:
+            SourceUnavailable: the orchestrator did not answer.
+        """
+        ...
+
+
+class Watcher:
+    """Announces the differences between a source and its intents; calls `beat` after each success."""
+
+    def __init__(self, source: Source, announcer: SourceAnnouncer, *, beat: Callable[[], None] = lambda: None) -> None:
+        self._source = source
+        self._announcer = announcer
+        self._beat = beat
+        self._reconciled_at = RECONCILED_AT.labels(source.name)
+        self._reconciled_at.set_to_current_time()
+
+    def announce(self) -> None:
+        """List the source, and announce the differences.
+
+        Raises:
+            SourceUnavailable: the source did not answer; no server is taken down.
+            IntentsUnavailable: the intent store did not answer.
+            EventInvalid: an event was refused.
+        """
+        emitted = self._announcer.announce_differences(self._source.running())
+        self._reconciled_at.set_to_current_time()
+        if emitted:
+            _log.info("source_reconciled", source=self._source.name, events=len(emitted))
+        self._beat()
+
+
+class Announcements:
+    """Reads announcements from labels and annotations; an invalid one is logged once and skipped."""
+
+    def __init__(self) -> None:
+        self._reported: set[tuple[str, str]] = set()
+
+    def read(self, origin: str, data: dict[str, object]) -> ServerAnnouncement | None:
+        """Return the announcement of these fields, None if they are invalid; `origin` names their object in the log."""
+        try:
+            return ServerAnnouncement.model_validate({key: value for key, value in data.items() if value is not None})
+        except ValidationError as error:
+            self.refuse(origin, error)
+            return None
+
+    def refuse(self, origin: str, error: ValidationError) -> None:
+        """Log once that the object is invalid."""
+        reason = first_problem(error, "server")
+        if (origin, reason) not in self._reported:
+            self._reported.add((origin, reason))
+            _log.warning("server_not_announced", origin=origin, reason=reason)
+
+
+def scoped(source: str, scope: str) -> str:
+    """Return the name of a source with its scope, if it has one."""
+    return f"{source}/{scope}" if scope else source
+
+
+def names(text: str | None) -> list[str]:
+    """Return the values of a label, separated by commas."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shared.catalog import DOCKER_SOURCE
-from workers.sources.announcer import Running
-from workers.sources.watcher import Announcements, SourceUnavailable, names, scoped
+from workers.sources.announcer import Announcements, Running, SourceUnavailable, names, scoped
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -50,16 +49,11 @@ class _Container(BaseModel):
         """Return the URL of the server, None if it is unknown, for example without an address."""
         if explicit := self.labels.get("toolscale.url"):
             return explicit
-        port, address = self.labels.get("toolscale.port"), self._address
-        path = self.labels.get("toolscale.path", "/mcp")
-        return f"http://{address}:{port}/{path.removeprefix('/')}" if port and address else None
-
-    @property
-    def _address(self) -> str | None:
-        networks = self.network_settings.networks
-        wanted = self.labels.get("toolscale.network")
+        networks, wanted = self.network_settings.networks, self.labels.get("toolscale.network")
         chosen = [networks[name] for name in sorted(networks) if name == (wanted or name)]
-        return next((network.address for network in chosen if network.address), None)
+        address = next((network.address for network in chosen if network.address), None)
+        port, path = self.labels.get("toolscale.port"), self.labels.get("toolscale.path", "/mcp")
+        return f"http://{address}:{port}/{path.removeprefix('/')}" if port and address else None
 
 
 _CONTAINERS = TypeAdapter(list[_Container])

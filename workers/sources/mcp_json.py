@@ -11,9 +11,8 @@ import structlog
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
 from shared.intents.intents import Intents
 from shared.service.every import every
-from shared.upstream.config_file import ConfigFile
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
-from shared.upstream.mcp_json import SOURCE, Config
+from shared.upstream.mcp_json import SOURCE, Config, ConfigFile
 from workers.sources.announcer import RECONCILED_AT, Emit, SourceAnnouncer, running
 
 RECHECK_S = 30.0
@@ -70,7 +69,9 @@ class ConfigFollower:
                 self._checked_at = time.monotonic()
         except (ConfigInvalid, IntentsUnavailable) as error:
             problem = str(error) if isinstance(error, ConfigInvalid) else None
-            self._report(str(error))
+            if str(error) != self._reported:
+                _log.error("config_reconcile_failed", config=str(self._file.path), reason=str(error))
+                self._reported = str(error)
         else:
             self._reconciled_at.set_to_current_time()
             self._reported = ""
@@ -83,11 +84,6 @@ class ConfigFollower:
             if problem not in before:
                 _log.warning("config_entry_skipped", config=str(self._file.path), reason=str(problem))
         self._announced, self._checked_at = config, time.monotonic()
-
-    def _report(self, reason: str) -> None:
-        if reason != self._reported:
-            _log.error("config_reconcile_failed", config=str(self._file.path), reason=reason)
-            self._reported = reason
 
     def _store_state(self, problem: str | None) -> None:
         config = self._announced or Config()

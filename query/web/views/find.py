@@ -20,7 +20,7 @@ from query.web.call_example import call_example
 from query.web.page import Page, PageRequest
 from shared.catalog import IndexedTool, point_id
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable
-from shared.text.forms import json_text
+from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from shared.index.points import any_of, must
 from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
-from shared.upstream.dial import HttpTarget
 from shared.upstream.mcp_json import SOURCE, Config, EntryProblem
+from shared.upstream.target import HttpTarget
 from tests.support.builders import changed
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
@@ -38,7 +38,7 @@ from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
 from workers.dependencies import open_dependencies
-from workers.pool import ReconcilePool
+from workers.work import ReconcilePool
 
 
 @pytest.fixture
@@ -279,7 +279,11 @@ def test_an_embedded_catalogue_is_not_ready_once_nothing_is_reconciled(
         assert ready(embedded) == (200, {"status": "ready"})
 
         release = threading.Event()
-        monkeypatch.setattr(ReconcilePool, "_run", lambda *_: release.wait(600))  # pyright: ignore[reportUnknownLambdaType]
+
+        def hang(*_: object) -> None:
+            release.wait(600)
+
+        monkeypatch.setattr(ReconcilePool, "_run", hang)
         for number in range(2 * embedded.settings.worker_concurrency):
             embedded.wake(f"waits {number}")
         embedded.emit(ServerUp(source="someone", data=ServerAnnouncement(server_id="second", url=server.url)))

@@ -9,8 +9,8 @@ import pytest
 from query.catalogue import catalogue_of
 from shared.events import ServerAnnouncement
 from shared.settings import Settings, load_settings
-from shared.upstream.dial import HttpTarget
 from shared.upstream.mcp_json import Config
+from shared.upstream.target import HttpTarget
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.waiting import eventually

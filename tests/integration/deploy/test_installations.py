@@ -23,7 +23,7 @@ CORE = (
 )
 MODULES = {
     "docker": "workers.sources.docker",
-    "kubernetes": "workers.sources.kubernetes_watch",
+    "kubernetes": "workers.sources.kubernetes",
     "flower": "flower.command",
     "otel": "opentelemetry.exporter.otlp.proto.http.trace_exporter, opentelemetry.sdk.trace",
 }

@@ -25,7 +25,7 @@ from query.calling.upstreams import Upstreams
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, catalogue_of, started, tool_of
 from tests.support.hostile.messages import result
 from tests.support.hostile.processes import callable_stdio, good_http

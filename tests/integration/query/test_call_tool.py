@@ -22,7 +22,7 @@ from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.upstreams import Upstreams
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
-from shared.upstream.dial import StdioTarget, Target
+from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import calling, started, text_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio, good_http, http_target
 from tests.support.ports import free_port

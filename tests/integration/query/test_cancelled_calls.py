@@ -16,7 +16,8 @@ from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
 from query.calling.limits import Admission
 from query.calling.pool import CallResources, Pool
 from query.calling.progress import ProgressRelay
-from shared.upstream.dial import Dialler, HttpTarget
+from shared.upstream.dial import Dialler
+from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record
 from tests.support.hostile.messages import initialized, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http

@@ -23,12 +23,12 @@ from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool
 from shared.settings import load_settings
-from shared.upstream.dial import StdioTarget
+from shared.upstream.target import StdioTarget
 from tests.support.calling import calling, catalogue_of, upstreams_to
 from tests.support.fakes import make_tool
 from toolscale.demo.servers import LEGACY, launchable
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.index]
 

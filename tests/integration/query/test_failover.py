@@ -29,7 +29,7 @@ from query.server.mcp import service_of
 from query.tools.revisions import SERVER_KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
 from tests.support.fakes import ingested
 from tests.support.hostile.messages import answer, failure, initialized, result

@@ -15,8 +15,8 @@ import pytest
 from mcp.types import TextContent
 
 from query.calling.connection import CallLimits
-from shared.upstream.dial import HttpTarget, StdioTarget
-from shared.upstream.transport.json_size import MAX_MESSAGE_NODES
+from shared.upstream.messages import MAX_MESSAGE_NODES
+from shared.upstream.target import HttpTarget, StdioTarget
 from tests.support.calling import calling, text_of, tool_of
 from tests.support.hostile import scripts
 from tests.support.hostile.messages import failure, initialized, result

@@ -12,8 +12,7 @@ import pytest
 from query.tools.registry import builtin_definitions
 from shared.catalog import IndexedTool
 from shared.service.http import HttpLimits
-from shared.text.forms import count_forms
-from shared.text.tokens import counter
+from shared.text.tokens import count_forms, counter
 from tests.support.browser import Browser, browser
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeIndex, make_tool

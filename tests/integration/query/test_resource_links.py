@@ -44,7 +44,7 @@ from query.server.paging import NOTICE_URI
 from query.tools.revisions import SERVER_KEY
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.toolset import Toolset
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, replicated, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.hostile.messages import Message, failure, initialized, result

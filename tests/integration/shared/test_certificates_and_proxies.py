@@ -16,14 +16,17 @@ import pytest
 
 from shared.catalog import Endpoint
 from shared.errors import ServerUnreachable
+from shared.index import unreachable_reason
 from shared.index.client import ServerClient
 from shared.index.records import SERVERS_SPEC
 from shared.index.server import ServerEngine
-from shared.service.qdrant_addresses import unreachable_reason
 from shared.service.redis import connect as connect_redis
-from shared.upstream.dial import Dialler, HttpTarget
-from shared.upstream.transport.http import _tls  # pyright: ignore[reportPrivateUsage]  # a process reads it once
-from shared.upstream.transport.proxy import proxy_for
+from shared.upstream.dial import Dialler
+from shared.upstream.http import (
+    _tls,  # pyright: ignore[reportPrivateUsage]  # a process reads it once
+    proxy_for,
+)
+from shared.upstream.target import HttpTarget
 from tests.support.certificates import server_context, write_certificate
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
@@ -31,8 +34,8 @@ from tests.support.http_thread import SilentHandler, served
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.scripted_qdrant import creating, scripted_qdrant
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 LIMITS = Limits(timeout_s=30)
 NAME = "mcp.example.org"

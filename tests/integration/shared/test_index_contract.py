@@ -20,6 +20,7 @@ from shared.catalog import (
     IndexedTool,
     RejectedTool,
     Scope,
+    Selection,
     ServerRecord,
     TokenSum,
     ToolDefinition,
@@ -27,7 +28,7 @@ from shared.catalog import (
     ToolVectors,
 )
 from shared.index.tools import DIGESTS_A_REQUEST, ToolIndex, ToolState
-from shared.toolset import Selection, Toolset
+from shared.toolset import Toolset
 from tests.support.fakes import asking, closest, embedded, make_tool, state_of
 from tests.support.index_engines import ENGINES, QDRANT_URL, opened
 

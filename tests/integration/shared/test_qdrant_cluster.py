@@ -13,12 +13,12 @@ from qdrant_client import models  # noqa: TID251  # reads collections as the ser
 from qdrant_client.http.exceptions import ApiException  # noqa: TID251  # as above
 
 from shared.catalog import EmbeddedTool, Endpoint, Scope, ServerRecord
-from shared.collection_options import CollectionOptions
 from shared.errors import IndexUnavailable
 from shared.index.client import ServerClient
 from shared.index.server import ServerEngine
 from shared.index.tools import ToolIndex
 from shared.index.versions import IndexStore, IndexVersion
+from shared.settings import CollectionOptions
 from tests.support.fakes import DIMENSION, asking, embedded, make_tool
 from tests.support.index_versions import running
 from tests.support.qdrant_cluster import Node, qdrant_nodes

@@ -26,8 +26,8 @@ from tests.support.index_versions import (
     reconcile_all,
 )
 from workers.dependencies import Dependencies
-from workers.maintenance.audit import differences
-from workers.maintenance.migrate import MIGRATION_LEASE
+from workers.upkeep.audit import differences
+from workers.upkeep.migrate import MIGRATION_LEASE
 from workers.work import Work
 
 

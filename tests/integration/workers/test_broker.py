@@ -17,9 +17,8 @@ from shared.service.redis import connect
 from shared.settings import Settings
 from tests.support.builders import up
 from workers.broker import guard_transport
-from workers.celery_app import build_app
-from workers.monitoring.queue import QUEUE
-from workers.tasks import SWEEP_INTENTS
+from workers.celery_app import SWEEP_INTENTS, build_app
+from workers.monitoring.metrics import QUEUE
 
 pytestmark = pytest.mark.redis
 

@@ -17,7 +17,7 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from shared.intents.definitions import Definitions
 from shared.settings import Settings
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.builders import WritePath, changed, up, write_path
 from tests.support.calling import calling
 from tests.support.fakes import DIMENSION
@@ -25,8 +25,7 @@ from tests.support.hostile.changing_server import ChangingServer, changing_serve
 from tests.support.hostile.messages import Message
 from tests.support.indexes import open_edge
 from workers.dependencies import lister
-from workers.fetch.slots import LargePayloadSlots
-from workers.fetch.starts import StartTurns
+from workers.fetch.turns import LargePayloadSlots, StartTurns
 from workers.ingest import reconcile
 
 pytestmark = pytest.mark.anyio

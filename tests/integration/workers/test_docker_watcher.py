@@ -23,8 +23,8 @@ from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watcher
 from workers.emit import Emitter
+from workers.sources.announcer import SourceUnavailable, Watcher
 from workers.sources.docker import DockerSource
-from workers.sources.watcher import SourceUnavailable, Watcher
 
 pytest.importorskip("docker", reason="the extra `docker` is not installed")
 

@@ -30,10 +30,9 @@ from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from workers.emit import Emitter
-from workers.events_api.cloudevents import BATCH, MAX_BATCH
+from workers.events_api.api import BATCH, MAX_BATCH, EventRecorder
 from workers.events_api.producers import ProducerRights
-from workers.events_api.recorder import EventRecorder
-from workers.producers.enqueue import WAITING_LIMIT, enqueue_in_background
+from workers.process import WAITING_LIMIT, enqueue_in_background
 
 PACE = RetryPolicy(1.0, 4.0)
 # what a producer is promised

@@ -11,15 +11,14 @@ import pytest
 
 from shared.catalog import digest
 from shared.errors import ListingTooLarge
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.transport.stdio import PROBE_PATIENCE_S
+from shared.upstream.stdio import PROBE_PATIENCE_S
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.hostile.messages import MIXED_TOOLS, tool, unparsable_page
 from tests.support.hostile.processes import good_http, good_stdio, scripted_stdio
 from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.support.hostile.scripts import has_no_tools, on_tools_list, plays
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
-from workers.fetch.session import connect_mode
+from workers.fetch.definitions import Limits
+from workers.fetch.session import connect_mode, fetch_tools_blocking
 
 PATIENT = Limits(timeout_s=30)
 KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}

@@ -22,7 +22,7 @@ from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
-from workers.tasks import ACCEPT_EVENT, RECONCILE_SERVER, SWEEP_INTENTS
+from workers.celery_app import ACCEPT_EVENT, RECONCILE_SERVER, SWEEP_INTENTS
 
 pytestmark = pytest.mark.redis
 

@@ -22,7 +22,7 @@ from shared.errors import (
     ServerUnreachable,
 )
 from shared.intents.intent import Intent
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.builders import changed, up, write_path
 from tests.support.fakes import DIMENSION
 from tests.support.hostile import scripts
@@ -30,8 +30,8 @@ from tests.support.hostile.messages import circular, crowded, endless, one_page,
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.indexes import open_edge
 from workers.dependencies import Dependencies
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 from workers.ingest import reconcile
 
 LIMITS = Limits(timeout_s=60, max_tools=5_000, max_pages=20, max_message_bytes=1 << 20, max_tool_bytes=65_536)

@@ -21,15 +21,15 @@ from shared.errors import (
     ServerTimeout,
     ServerUnreachable,
 )
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.transport import stdio
+from shared.upstream import stdio
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.hostile import messages, scripts
 from tests.support.hostile.messages import Pages, answer, circular, crowded, endless, tool
 from tests.support.hostile.processes import scripted_stdio
 from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.support.hostile.scripts import on_tools_list, plays, status
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 LIMITS = Limits(timeout_s=60, max_pages=30, max_message_bytes=1 << 20)
 # for those who must be ended by the clock
@@ -230,9 +230,9 @@ def test_no_message_repeats_a_credential() -> None:
 
 MEMORY_PROBE = """
 import json, sys, threading, psutil
-from shared.upstream.dial import HttpTarget, StdioTarget
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from shared.upstream.target import HttpTarget, StdioTarget
+from workers.fetch.session import fetch_tools_blocking
+from workers.fetch.definitions import Limits
 
 target = HttpTarget(sys.argv[2]) if sys.argv[1] == "http" else StdioTarget(sys.argv[2], tuple(sys.argv[3:]))
 process, stop = psutil.Process(), threading.Event()

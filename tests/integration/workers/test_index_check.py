@@ -11,7 +11,7 @@ from shared.settings import load_settings
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.ports import free_port
 from tests.support.processes import Composition
-from workers.monitoring.index import warn_if_index_unreachable
+from workers.monitoring.checks import warn_if_index_unreachable
 
 COMMANDS = {
     "worker": ("-m", "celery", "-A", "workers.app", "worker", "--without-mingle", "--hostname", "one@localhost"),

@@ -19,16 +19,14 @@ from shared.errors import ServerTimeout
 from shared.events import ServerAnnouncement
 from shared.intents.intent import Intent
 from shared.settings import Settings, load_settings
-from shared.upstream.transport import stdio
+from shared.upstream import stdio
 from tests.support.calling import calling, tool_of
 from tests.support.hostile.processes import installed_stdio
 from tests.support.waiting import eventually
 from workers.dependencies import lister
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
-from workers.fetch.limits import Limits
-from workers.fetch.slots import LargePayloadSlots
-from workers.fetch.starts import StartTurns
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
+from workers.fetch.turns import FetchInterrupted, LargePayloadSlots, StartTurns, interrupt_fetches
 
 PATIENT = Limits(timeout_s=30, start_timeout_s=60)
 

@@ -18,9 +18,8 @@ from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watcher
-from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, ResourceKind
-from workers.sources.kubernetes_watch import KubernetesSource
-from workers.sources.watcher import SourceUnavailable, Watcher
+from workers.sources.announcer import SourceUnavailable, Watcher
+from workers.sources.kubernetes import MCP_SERVERS, RESOURCE_KINDS, SERVICES, KubernetesSource, ResourceKind
 
 LABEL = "toolscale.dev/server"
 

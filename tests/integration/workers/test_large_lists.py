@@ -15,17 +15,16 @@ import pytest
 from shared.catalog import Encoding, Listing
 from shared.intents.intent import Intent
 from shared.text.tokens import Counter
-from shared.upstream.dial import HttpTarget, Target
+from shared.upstream.target import HttpTarget, Target
 from tests.support.builders import up, write_path
 from tests.support.hostile import scripts
 from tests.support.hostile.messages import Message, Pages, as_dense_as_allowed, one_page, tool
 from tests.support.hostile.processes import scripted_stdio
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.waiting import eventually
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.interrupt import FetchInterrupted
-from workers.fetch.limits import Limits
-from workers.fetch.slots import LargePayloadSlots
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
+from workers.fetch.turns import FetchInterrupted, LargePayloadSlots
 from workers.ingest import Ingested, reconcile
 
 LIMITS = Limits(timeout_s=60)

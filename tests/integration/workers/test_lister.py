@@ -15,8 +15,7 @@ from tests.support.builders import up
 from tests.support.hostile.messages import Message, cursor_of, failure, initialized, result, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from workers.fetch.lister import PROBE_AFTER_S, REJECTED_WITHIN_S, Lister
-from workers.fetch.slots import LargePayloadSlots
-from workers.fetch.starts import StartTurns
+from workers.fetch.turns import LargePayloadSlots, StartTurns
 
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
 PROBE = ["server/discover"]

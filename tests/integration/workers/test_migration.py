@@ -48,9 +48,9 @@ from tests.support.index_versions import (
 )
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
-from workers.indexing.failures import FailurePolicy
+from workers.indexing.records import FailurePolicy
 from workers.ingest import reconcile
-from workers.maintenance.migrate import BATCH, MIGRATION_LEASE, SOURCE
+from workers.upkeep.migrate import BATCH, MIGRATION_LEASE, SOURCE
 
 
 @pytest.fixture(params=ENGINES)
@@ -434,7 +434,7 @@ def test_a_worker_copies_what_another_one_does_not_hold(shop: Catalogue) -> None
 
 
 def test_a_version_to_which_many_servers_lag_is_not_activated(shop: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.maintenance.migrate.FEW", 1)
+    monkeypatch.setattr("workers.upkeep.migrate.FEW", 1)
     deps = wanting(shop)
     with shop.intents.lease(MIGRATION_LEASE):
         migrate(deps, lambda _: None)

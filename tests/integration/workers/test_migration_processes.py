@@ -23,7 +23,7 @@ from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect as connect_redis
 from shared.settings import Settings, load_settings
 from shared.text import BUNDLED_MODEL
-from shared.text.bundled import bundled_model
+from shared.text.embedding import bundled_model
 from shared.upstream.mcp_json import Config
 from tests.support.builders import definition, listing, up
 from tests.support.hostile.messages import one_page, tool
@@ -203,7 +203,7 @@ def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_
 
 def _config(url: str) -> Config:
     from shared.events import ServerAnnouncement
-    from shared.upstream.dial import HttpTarget
+    from shared.upstream.target import HttpTarget
 
     return Config(announcements=(ServerAnnouncement(server_id="s", url=url),), targets={"s": HttpTarget(url)})
 

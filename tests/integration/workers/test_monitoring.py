@@ -28,7 +28,7 @@ from tests.support.metrics import scraped
 from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
 from tests.support.waiting import eventually
-from workers.tasks import ACCEPT_EVENT
+from workers.celery_app import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
 

@@ -21,8 +21,7 @@ from tests.support.notifying import notifying_server
 from tests.support.ports import free_port
 from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
-from workers.notifications.lease import ListeningLease
-from workers.notifications.supervisor import RunningServers
+from workers.notifications.supervisor import ListeningLease, RunningServers
 
 pytestmark = pytest.mark.redis
 

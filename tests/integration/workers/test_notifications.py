@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.builders import down
 from tests.support.hostile.messages import initialized, one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http

@@ -45,7 +45,7 @@ from tests.support.own_collections import VanishingCollections
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
-from workers.maintenance.restore import restore_if_lost
+from workers.upkeep.recover import restore_if_lost
 
 TRUTH = {"files:read_file", "clock:get_time"}
 

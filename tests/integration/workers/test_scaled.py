@@ -36,7 +36,7 @@ from tests.support.ports import free_port
 from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
 from tests.support.warm import run
-from workers.tasks import ACCEPT_EVENT
+from workers.celery_app import ACCEPT_EVENT
 
 pytestmark = pytest.mark.redis
 

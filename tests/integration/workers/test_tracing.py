@@ -26,7 +26,7 @@ from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
 from tests.support.waiting import eventually
 from tests.support.warm import run
-from workers.tasks import ACCEPT_EVENT
+from workers.celery_app import ACCEPT_EVENT
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TOKEN = "of-the-collector"

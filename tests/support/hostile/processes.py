@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from shared.upstream.dial import HttpTarget, StdioTarget
+from shared.upstream.target import HttpTarget, StdioTarget
 from tests.support.warm import start
 
 _HERE = Path(__file__).resolve().parent

@@ -6,8 +6,7 @@ from benchmarks.command import RESULTS
 from benchmarks.estimates.__main__ import Results, measure, render
 from benchmarks.retrieval.data import CorpusServer
 from shared.catalog import Listing, ToolDefinition
-from shared.text.forms import estimate_tool, model_text
-from shared.text.tokens import counter
+from shared.text.tokens import counter, estimate_tool, model_text
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "tools.md"
 KEPT = Results.model_validate_json((RESULTS / "estimates.json").read_bytes())

@@ -34,10 +34,10 @@ from benchmarks.fleet.servers import MODERN, Era, Fleet, running_fleet
 from benchmarks.fleet.targets import targets
 from benchmarks.throughput.machine import Conditions, this_machine
 from shared.catalog import Listing
-from shared.upstream.dial import HttpTarget
+from shared.upstream.target import HttpTarget
 from tests.support.quick_runs import quick_run
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 
 def listed(url: str) -> Listing:

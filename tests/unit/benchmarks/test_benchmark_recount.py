@@ -17,7 +17,7 @@ from benchmarks.recount.results import Results
 from benchmarks.recount.scopes import CallerPlan, Upstream
 from shared.catalog import ENCODINGS
 from shared.text.tokens import counter
-from shared.upstream.dial import StdioTarget
+from shared.upstream.target import StdioTarget
 from tests.support.hostile.processes import callable_stdio, scripted_stdio
 from tests.support.profiles import examples
 from toolscale.demo.servers import LaunchableServer

@@ -25,7 +25,7 @@ from benchmarks.training.report import Results, changed, render
 from benchmarks.training.sampling import Base, Batch, Sampler, closeness, masked, nearest
 from benchmarks.training.texts import as_data, descriptions, read_requests
 from shared.catalog import Listing
-from shared.text.bundled import bundled_model
+from shared.text.embedding import bundled_model
 from tests.support.tiny_training import tiny_data, tiny_weights
 
 BATCH = 16

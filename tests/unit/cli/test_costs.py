@@ -16,8 +16,7 @@ from query.tools.registry import BUILTIN_TOOLS
 from shared.catalog import Encoding, ToolDefinition
 from shared.errors import ConfigInvalid, CountFailed
 from shared.settings import load_settings
-from shared.text.forms import estimate_tool
-from shared.text.tokens import Counter
+from shared.text.tokens import Counter, estimate_tool
 from tests.support.profiles import examples
 from toolscale.costs import counting
 from toolscale.costs.counting import COLUMNS, Cost, cost_of, own_cost, total_of

@@ -17,10 +17,8 @@ from benchmarks.definitions.__main__ import Results, corpus_of
 from shared.catalog import Listing, RejectedTool, ToolDefinition
 from shared.errors import ConfigInvalid
 from shared.text.embedding import FastEmbedder
-from shared.text.forms import json_text, model_text
-from shared.text.parts import DESCRIPTION, SCHEMA
-from shared.text.parts import Field as ToolField
-from shared.text.tokens import counter
+from shared.text.tokens import DESCRIPTION, SCHEMA, counter, json_text, model_text
+from shared.text.tokens import Field as ToolField
 from tests.support.profiles import examples
 from toolscale.lint.findings import LEVELS, RULES, Finding, Level, reaches, require_rules, worst_first
 from toolscale.lint.report import LintReport, lint

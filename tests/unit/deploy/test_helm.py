@@ -25,7 +25,7 @@ from query.server.shutdown import RESPONSE_S, grace_s_of
 from query.server.toolsets_route import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
-from shared.upstream.transport.stdio import INSTALLER_GRACE_S
+from shared.upstream.stdio import INSTALLER_GRACE_S
 from tests.support.chart import (
     CHART,
     PORTS,
@@ -202,10 +202,10 @@ def test_the_watcher_alone_has_a_token_for_kubernetes() -> None:
 
 
 ROUTES = {
-    "worker-default": "workers/monitoring/routes.py",
-    "worker-burst": "workers/monitoring/routes.py",
+    "worker-default": "workers/monitoring/port.py",
+    "worker-burst": "workers/monitoring/port.py",
     "query": "query/server/http.py",
-    "events-api": "workers/events_api/app.py",
+    "events-api": "workers/events_api/api.py",
 }
 
 

@@ -19,8 +19,8 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # The modules that only an extra needs; the others must do with the core.
 MODULES_OF_EXTRAS = {
     "workers/sources/docker.py": "docker",
-    "workers/sources/kubernetes_watch.py": "kubernetes",
-    "shared/observability/tracing.py": "otel",
+    "workers/sources/kubernetes.py": "kubernetes",
+    "shared/service/tracing.py": "otel",
 }
 
 

@@ -12,7 +12,7 @@ from query.auth.authentication import Authentication, Resource
 from query.auth.http import AuthFailureLog
 from query.caller import Caller
 from shared.errors import KeysUnavailable
-from shared.observability.line_limit import MAX_LINES, PER_S
+from shared.service.logging import MAX_LINES, PER_S
 from shared.upstream.followed_config import FollowedConfig
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import FakeIndex

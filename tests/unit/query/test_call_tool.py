@@ -26,7 +26,7 @@ from query.server.mcp import build_server, service_of
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from shared.catalog import IndexedTool
-from shared.upstream.dial import StdioTarget, Target
+from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.metrics import counted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -139,5 +138,7 @@ def test_a_history_that_is_down_is_said_once(index: FakeIndex, history: Counting
 def test_without_a_history_nothing_is_looked_at(index: FakeIndex) -> None:
     index.is_down = True
 
-    with sampling(replace(Catalogue(index, FakeEmbedder(), Ledger(index)), recorder=None)):
+    with structlog.testing.capture_logs() as lines, sampling(Catalogue(index, FakeEmbedder(), Ledger(index))):
         pass
+
+    assert lines == []

@@ -21,10 +21,8 @@ from query.reports.catalogue_size import CatalogueSampler
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
-from shared.text.forms import json_text
-from shared.text.tokens import counter
-from shared.toolset import Selection
+from shared.catalog import FEATURES_VERSION, Endpoint, Selection, ServerRecord
+from shared.text.tokens import counter, json_text
 from tests.support.calling import text_of
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 

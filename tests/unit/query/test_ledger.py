@@ -9,9 +9,8 @@ import pytest
 from query.savings.ledger import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger, run_behind
 from query.savings.savings import UNCOUNTED_SHOWN
 from query.turns import MOST, run_in_thread
-from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord
+from shared.catalog import FEATURES_VERSION, Endpoint, Scope, Selection, ServerRecord
 from shared.errors import IndexUnavailable
-from shared.toolset import Selection
 from tests.support.fakes import FakeIndex, embedded, make_tool
 from tests.support.waiting import eventually
 

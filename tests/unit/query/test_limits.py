@@ -13,7 +13,7 @@ from mcp_types import JSONRPCRequest, JSONRPCResponse
 from query.calling.limits import TURN_S, Admission, ResultSlot
 from query.calling.streams import CallExchange, MessageSlots
 from shared.errors import CallsExhausted
-from shared.upstream.transport.session_state import current_exchange
+from shared.upstream.session import current_exchange
 
 LIMIT = 2
 steps = st.lists(

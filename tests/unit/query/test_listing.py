@@ -9,8 +9,7 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.tools.listing import KEPT_S, NAMES_ONLY, KeptNames, ListRequest, list_tools
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
-from shared.text.forms import json_text
-from shared.text.tokens import counter
+from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
 
 MOST_TOKENS_OF_A_NAME = 5

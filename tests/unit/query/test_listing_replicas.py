@@ -10,8 +10,7 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.tools.listing import ListRequest, list_tools
 from shared.catalog import Scope, ToolPage
-from shared.text.forms import json_text
-from shared.text.tokens import counter
+from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.replicated import put_server, tool
 

@@ -24,7 +24,7 @@ from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
 from query.web.views.overview import overview
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
-from shared.text.display import printable
+from shared.quoting import printable
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FollowedConfig
 from shared.upstream.mcp_json import EntryProblem

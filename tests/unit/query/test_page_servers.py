@@ -32,8 +32,8 @@ from query.web.servers import STATES, ServerRow, SetRow, state_of
 from query.web.views.servers import server, servers
 from shared.catalog import OPERATOR_SOURCE, Endpoint, ServerRecord
 from shared.toolset import Toolset
-from shared.upstream.config_file import ConfigFile
-from shared.upstream.transport.errors import LAST_WORDS
+from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.replicated import put_server, tool
 

@@ -20,9 +20,7 @@ from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey
 from query.web.tool_tokens import token_table
 from shared.catalog import Encoding, IndexedTool, ToolDefinition, point_id
-from shared.text.forms import count_forms, json_text
-from shared.text.parts import Field
-from shared.text.tokens import counter
+from shared.text.tokens import Field, count_forms, counter, json_text
 from shared.toolset import Toolset
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from query.replicas.sets import ReplicaSets, replica_sets
-from shared.catalog import FEATURES_VERSION, OPERATOR_SOURCE, PRODUCER_PREFIX, Endpoint, Scope, ServerRecord
-from shared.toolset import Selection
+from shared.catalog import FEATURES_VERSION, OPERATOR_SOURCE, PRODUCER_PREFIX, Endpoint, Scope, Selection, ServerRecord
 
 
 def _record(

@@ -12,7 +12,7 @@ from query.search.search import Hit
 from query.search.standing import PAGE, PLACES, Standing, is_copy
 from query.search.steps import Step
 from shared.catalog import ToolDefinition
-from shared.text.vectors import keyword_vectors
+from shared.text.embedding import keyword_vectors
 from tests.support.builders import definition
 from tests.support.fakes import make_tool
 

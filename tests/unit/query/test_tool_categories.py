@@ -22,8 +22,7 @@ from query.search.steps import Step
 from query.search.tool_categories import CATEGORIES, NEAREST, category_similarity, category_vectors, passages
 from shared.catalog import Candidates, Scope
 from shared.settings import load_settings
-from shared.text.embedding import Embedder, FastEmbedder
-from shared.text.vectors import query_vectors
+from shared.text.embedding import Embedder, FastEmbedder, query_vectors
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
 OWN_TOOLS = (

@@ -17,7 +17,7 @@ from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.budget import apply_budget
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
-from shared.text.forms import estimate_tool
+from shared.text.tokens import estimate_tool
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

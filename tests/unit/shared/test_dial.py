@@ -7,10 +7,9 @@ import pytest
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden, ConfigInvalid, ServerAuthRequired, ServerUnreachable
 from shared.settings import load_settings
-from shared.upstream.dial import Dialler, HttpTarget, StdioTarget, Target
-from shared.upstream.dialler import dialler_for, store_addresses
+from shared.upstream.dial import Dialler, dialler_for, store_addresses
 from shared.upstream.hosts import resolve
-from shared.upstream.secrets import secrets_of
+from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 

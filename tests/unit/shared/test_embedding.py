@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid, ModelUnavailable
 from shared.text import embedding
-from shared.text.bundled import BATCH_TOKENS, MAX_PASSAGE_TOKENS, batches
-from shared.text.embedding import BUNDLED_DIMENSION, FastEmbedder, name_passage, text_passage
+from shared.text.embedding import (
+    BATCH_TOKENS,
+    BUNDLED_DIMENSION,
+    MAX_PASSAGE_TOKENS,
+    FastEmbedder,
+    batches,
+    name_passage,
+    text_passage,
+)
 from tests.support.builders import definition
 
 

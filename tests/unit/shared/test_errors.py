@@ -12,8 +12,7 @@ from mcp_types import CONNECTION_CLOSED
 
 from shared.errors import EventInvalid, ServerTimeout, ServerUnknown
 from shared.quoting import quoted_name
-from shared.upstream.transport.errors import to_answer_error
-from shared.upstream.transport.session_state import SessionState
+from shared.upstream.session import SessionState, to_answer_error
 
 
 @pytest.mark.parametrize("error", [ServerTimeout("files", "no answer"), EventInvalid("data.url", "missing")])

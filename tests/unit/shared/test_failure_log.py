@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import IndexUnavailable, IntentsUnavailable
-from shared.observability.failures import FailureLog
-from shared.observability.line_limit import PER_S
+from shared.service.logging import PER_S, FailureLog
 
 KINDS = (IndexUnavailable, IntentsUnavailable, ValueError, RecursionError)
 

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from shared.catalog import ToolDefinition
 from shared.errors import CountFailed
-from shared.text.forms import Profile, count_forms, estimate_tool, indexed_tool, json_text, model_text
-from shared.text.tokens import Counter, counters, estimate
+from shared.text.tokens import (
+    Counter,
+    Profile,
+    count_forms,
+    counters,
+    estimate,
+    estimate_tool,
+    indexed_tool,
+    json_text,
+    model_text,
+)
 
 WIRE = {
     "title": "Read",

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from shared.service.imports import imported_at_once
+from shared.service.process import imported_at_once
 
 
 def test_collections_begin_again_after_the_block() -> None:

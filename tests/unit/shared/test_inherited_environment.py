@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.upstream.transport.environment import inherited_environment
+from shared.upstream.stdio import inherited_environment
 
 SECRET_NAMES = ("AUTH", "TOKEN", "PASSWORD", "SECRET", "CREDENTIALS", "USERNAME")
 

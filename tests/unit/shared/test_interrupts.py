@@ -14,7 +14,7 @@ from tests.support.warm import start
 
 BY_A_SIGNAL = """
 import sys
-from shared.service.interrupts import interrupt_once
+from shared.service.process import interrupt_once
 interrupt_once()
 try:
     print("runs", flush=True)
@@ -26,7 +26,7 @@ finally:
 """
 BY_ITSELF = """
 import sys
-from shared.service.interrupts import ignore_interrupts, interrupt_once
+from shared.service.process import ignore_interrupts, interrupt_once
 interrupt_once()
 ignore_interrupts()
 print("closes", flush=True)

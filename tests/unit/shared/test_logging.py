@@ -7,12 +7,12 @@ import pytest
 
 from shared.errors import ConfigInvalid
 from shared.index.client import ServerClient
-from shared.observability.logging import LEVELS, LIBRARIES, configure_logging
-from shared.upstream.dial import HttpTarget
+from shared.service.logging import LEVELS, LIBRARIES, configure_logging
+from shared.upstream.target import HttpTarget
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 
 @pytest.fixture(autouse=True)

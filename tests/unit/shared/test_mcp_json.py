@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.errors import ConfigInvalid
-from shared.upstream.dial import HttpTarget, StdioTarget
 from shared.upstream.mcp_json import Config, read_config
+from shared.upstream.target import HttpTarget, StdioTarget
 
 
 def read(tmp_path: Path, document: dict[str, Any] | str, **environ: str) -> Config:

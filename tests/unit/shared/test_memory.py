@@ -10,7 +10,7 @@ import pytest
 # The C library keeps a freed heap below a block in use; the largest block that it maps separately grows with each free.
 PROGRAM = """
 import ctypes, pathlib, sys
-from shared.memory import return_freed_memory
+from shared.service.process import return_freed_memory
 
 def resident_mib():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) // 256

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.catalog import ToolDefinition
-from shared.text.forms import json_text, model_text
-from shared.text.parts import DESCRIPTION, NAME, Field, parameters_of, tokens_by_field
-from shared.text.tokens import counter
+from shared.text.tokens import DESCRIPTION, NAME, Field, counter, json_text, model_text, parameters_of, tokens_by_field
 
 COUNT = counter("cl100k_base")
 TEXT = st.text(max_size=30) | st.sampled_from(['"', "a" * 300, " " * 260, '.","', "{}", "<|endoftext|>", "日本", "🙂"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.service.private_file import make_private_directory, write_private
+from shared.service.files import make_private_directory, write_private
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of files")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from shared.service import protection
-from shared.service.protection import full_environment, withhold_secrets
+from shared.service import process
+from shared.service.process import full_environment, withhold_secrets
 from shared.settings import load_settings
 
 SECRETS = {
@@ -24,7 +24,7 @@ SECRETS = {
 
 @pytest.fixture(autouse=True)
 def withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protection, "_withheld", {})
+    monkeypatch.setattr(process, "_withheld", {})
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TOOLSCALE_PORT", "1234")

@@ -13,10 +13,10 @@ from urllib3 import ProxyManager
 from urllib3.connection import HTTPConnection
 
 from shared.errors import ConfigInvalid, IndexUnavailable
+from shared.index import addresses, unreachable_reason
 from shared.index.client import ServerClient, connections
 from shared.index.records import SERVERS_SPEC
 from shared.index.server import ServerEngine
-from shared.service.qdrant_addresses import addresses, unreachable_reason
 from shared.settings import load_settings
 from tests.support.http_thread import SilentHandler
 from tests.support.ports import free_port

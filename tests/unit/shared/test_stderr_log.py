@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.errors import ServerUnreachable
-from shared.upstream.dial import StdioTarget
-from shared.upstream.stderr_log import KEPT_BYTES, StderrLog, last_lines, log_file
+from shared.upstream.log import KEPT_BYTES, StderrLog, last_lines, log_file
+from shared.upstream.target import StdioTarget
 from tests.support.waiting import eventually
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 SECRET = "s3cr3t-key-of-test"
 LIMITS = Limits(timeout_s=60)
@@ -108,7 +108,7 @@ def test_a_failure_to_store_does_not_end_the_session(tmp_path: Path) -> None:
 
 
 def test_a_failing_child_leaves_its_lines_and_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.upstream.transport.stdio._EXIT_GRACE_S", 60.0)
+    monkeypatch.setattr("shared.upstream.stdio._EXIT_GRACE_S", 60.0)
     script = f"echo cannot open the database with {SECRET} >&2; exit 7"
     target = StdioTarget("sh", ("-c", script), {"KEY": SECRET}, log=tmp_path / "s.log")
 
@@ -141,8 +141,8 @@ def test_a_slow_disk_does_not_change_the_order_of_lines(tmp_path: Path, monkeypa
 
 
 def test_the_lines_of_a_running_child_are_stored_before_it_ends(tmp_path: Path) -> None:
-    from shared.upstream.transport.session_state import SessionState
-    from shared.upstream.transport.stdio import stdio_transport
+    from shared.upstream.session import SessionState
+    from shared.upstream.stdio import stdio_transport
 
     async def read_while_it_runs() -> list[str]:
         target = StdioTarget("sh", ("-c", "echo ready >&2; exec cat"), log=tmp_path / "s.log")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.text.terms import name_terms, prose_terms, words
+from shared.text.bm25 import name_terms, prose_terms, words
 
 
 @pytest.mark.parametrize(

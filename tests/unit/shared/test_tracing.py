@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid
 from shared.events import parse_event
-from shared.observability.tracing import configure_tracing, is_configured, span, traceparent, use_parent_trace
+from shared.service.tracing import configure_tracing, is_configured, span, traceparent, use_parent_trace
 from tests.support.builders import up
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
@@ -23,7 +23,7 @@ import sys
 import os
 os.environ["REDIS_URL"] = "redis://127.0.0.1:1"  # a worker needs one
 import query.__main__, toolscale.embedded.service, workers.app, workers.events_api.__main__
-from shared.observability.tracing import configure_tracing, span
+from shared.service.tracing import configure_tracing, span
 configure_tracing("test", {})
 with span("nothing"):
     pass

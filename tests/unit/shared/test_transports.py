@@ -14,20 +14,18 @@ from pydantic_core import to_json
 from shared.catalog import ToolDefinition, digest
 from shared.errors import AddressForbidden, ListingTooLarge, ServerFailed
 from shared.text.invisible import mark_text, marked
-from shared.upstream.dial import HttpTarget, StdioTarget, Target
-from shared.upstream.secrets import credentials_of, secrets_of
-from shared.upstream.transport.http import GuardedHttpTransport
-from shared.upstream.transport.json_size import EventMeter
-from shared.upstream.transport.session_state import SessionState
-from shared.upstream.transport.stdio import LineSplitter, LineTooLong
+from shared.upstream.http import GuardedHttpTransport
+from shared.upstream.messages import EventMeter
+from shared.upstream.session import SessionState
+from shared.upstream.stdio import LineSplitter, LineTooLong
+from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
 from tests.support.hostile.messages import tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
 from tests.support.invisible import INVISIBLE, texts_in
 from workers.fetch import definitions
-from workers.fetch.definitions import ListingBuilder, read_definition
-from workers.fetch.fetch import fetch_tools_blocking
-from workers.fetch.limits import Limits
+from workers.fetch.definitions import Limits, ListingBuilder, read_definition
+from workers.fetch.session import fetch_tools_blocking
 
 VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 

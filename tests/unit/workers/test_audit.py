@@ -21,7 +21,7 @@ from tests.support.builders import WritePath, changed, definition, down, listing
 from tests.support.fakes import FakeIndex
 from tests.support.tampering import WRONG_BY, tamper_record, tamper_tool
 from workers.ingest import reconcile
-from workers.maintenance.audit import AuditResult, AuditRounds, audit, differences
+from workers.upkeep.audit import AuditResult, AuditRounds, audit, differences
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[AuditResult]:
         found.append(audit(server_id, index, intents))
         return found[-1]
 
-    monkeypatch.setattr("workers.maintenance.audit.audit", noted)
+    monkeypatch.setattr("workers.upkeep.audit.audit", noted)
     return found
 
 

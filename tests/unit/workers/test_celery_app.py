@@ -17,12 +17,11 @@ from shared.errors import IndexUnavailable
 from shared.events import ServerEvent
 from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
-from shared.observability.logging import configure_logging
+from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from tests.support.builders import changed, definition, down, listing, up, write_path
-from workers.celery_app import build_app
+from workers.celery_app import RECONCILE_SERVER, build_app, register_tasks, send_reconcile, waiting
 from workers.dependencies import Dependencies
-from workers.tasks import RECONCILE_SERVER, register_tasks, send_reconcile, waiting
 from workers.work import Work
 
 REDIS = "redis://127.0.0.1:1/0"

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.events_api.cloudevents import BATCH, STRUCTURED, documents
-from workers.events_api.recorder import RecordOutcome
-from workers.events_api.routes import overall
+from workers.events_api.api import BATCH, STRUCTURED, RecordOutcome, documents, overall
 
 
 def test_the_binary_mode_takes_attributes_from_headers_and_data_from_the_body() -> None:

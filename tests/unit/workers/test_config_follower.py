@@ -18,10 +18,9 @@ from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
-from shared.upstream.config_file import ConfigFile
-from shared.upstream.dial import HttpTarget, Target
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
-from shared.upstream.mcp_json import EntryProblem
+from shared.upstream.mcp_json import ConfigFile, EntryProblem
+from shared.upstream.target import HttpTarget, Target
 from tests.support.builders import changed, down, up
 from workers.emit import Emitter
 from workers.sources.mcp_json import ConfigFollower

@@ -11,8 +11,8 @@ from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
 from shared.intents.intent import Intent
 from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
-from workers.fetch.interrupt import FetchInterrupted
-from workers.indexing.failures import FailurePolicy
+from workers.fetch.turns import FetchInterrupted
+from workers.indexing.records import FailurePolicy
 from workers.ingest import reconcile
 
 SILENT = ServerTimeout("s", "no complete answer within 30 s")

@@ -15,8 +15,7 @@ import pytest
 
 from shared.catalog import FORMS, Encoding, ToolDefinition, digest
 from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.text.forms import model_text
-from shared.text.tokens import Counter, estimate
+from shared.text.tokens import Counter, estimate, model_text
 from tests.support.builders import WritePath, definition, down, listing, up, write_path
 from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
 from tests.support.waiting import eventually

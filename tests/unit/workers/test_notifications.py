@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from shared.errors import NotificationsUnsupported, ServerAuthRequired, ServerError, ServerFailed
-from workers.notifications.connection import NotificationSessionState
+from workers.notifications.listener import NotificationSessionState
 
 
 @pytest.mark.parametrize(

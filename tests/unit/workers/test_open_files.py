@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from shared.service.open_files import MAX_FILES
+from shared.service.process import MAX_FILES
 from tests.support.warm import run
 from workers.notifications.supervisor import FILES_PER_CONNECTION, OTHER_FILES
 
 PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-from shared.service import open_files
-open_files.MAX_FILES = int(sys.argv[3])
+from shared.service import process
+process.MAX_FILES = int(sys.argv[3])
 from workers.notifications.supervisor import connection_limit
-print(open_files.caller_connections(), connection_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(process.caller_connections(), connection_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 

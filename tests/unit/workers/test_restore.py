@@ -9,8 +9,8 @@ from shared.errors import ServerTimeout
 from shared.intents.intent import Intent
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
 from workers.ingest import reconcile
-from workers.maintenance.restore import restore_if_lost
 from workers.sources.announcer import SourceAnnouncer
+from workers.upkeep.recover import restore_if_lost
 
 
 @pytest.fixture

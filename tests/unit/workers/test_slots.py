@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import anyio
 import pytest
 
-from shared.upstream.transport.session_state import SMALL_BYTES, SMALL_NODES, SessionState
-from workers.fetch.slots import LargePayloadSlots
+from shared.upstream.session import SMALL_BYTES, SMALL_NODES, SessionState
+from workers.fetch.turns import LargePayloadSlots
 
 
 def test_a_limited_number_of_servers_have_a_slot_at_a_time() -> None:

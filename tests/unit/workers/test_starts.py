@@ -14,8 +14,7 @@ from shared.errors import ServerTimeout, ServerUnreachable
 from shared.intents.intent import Intent
 from tests.support.builders import WritePath, up, up_stdio, write_path
 from tests.support.waiting import eventually
-from workers.fetch.interrupt import FetchInterrupted, interrupt_fetches
-from workers.fetch.starts import StartTurns
+from workers.fetch.turns import FetchInterrupted, StartTurns, interrupt_fetches
 from workers.ingest import reconcile
 
 

@@ -12,7 +12,7 @@ from tests.support.builders import WritePath, changed, definition, listing, up, 
 from tests.support.metrics import counted, shown
 from workers.emit import Emitter
 from workers.ingest import reconcile
-from workers.metrics import BacklogGauges, Stages, counted_reconcile
+from workers.monitoring.metrics import BacklogGauges, Stages, counted_reconcile
 
 
 @pytest.fixture

@@ -10,9 +10,17 @@ import pytest
 from shared.errors import IndexUnavailable
 from shared.settings import Settings
 from toolscale.embedded.composition import SWEPT_WITHIN_S
-from workers.monitoring.beat import LATE_AT_MOST_S
-from workers.monitoring.checks import CHECK_EVERY_S, Deadline, PeriodicCheck, Prolonged, first_problem
-from workers.monitoring.progress import IDLE_AT_MOST_S, WorkerProgress, WorkerSample
+from workers.celery_app import LATE_AT_MOST_S
+from workers.monitoring.checks import (
+    CHECK_EVERY_S,
+    IDLE_AT_MOST_S,
+    Deadline,
+    PeriodicCheck,
+    Prolonged,
+    WorkerProgress,
+    WorkerSample,
+    first_problem,
+)
 
 RECONCILE_S = 30.0
 STEP_S = 2.0

@@ -1,1 +1,0 @@
-"""Logging, metrics and tracing of every process."""

@@ -1,0 +1,79 @@
+"""Files that only their owner can read, and files that may change while we run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+from shared.errors import ConfigInvalid
+
+T = TypeVar("T")
+FileSignature = tuple[int, int, int] | None
+
+_log = structlog.get_logger()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace the file at once, so that no reader finds a part of the text.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    written = path.with_name(f".{path.name}.new")
+    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    written.replace(path)
+
+
+def make_private_directory(path: Path) -> None:
+    """Create the directory and its missing parents, each for its owner only; existing ones stay as they are.
+
+    Raises:
+        OSError: a directory cannot be created.
+    """
+    for directory in (*reversed(path.parents), path):
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
+class WatchedFile(Generic[T]):
+    """The parsed content of a file. Reads are cheap and safe from several threads.
+
+    If the file becomes invalid or missing, the last content stays, and the error is logged.
+    """
+
+    def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
+        """Read the file.
+
+        Raises:
+            ConfigInvalid: the file is invalid.
+        """
+        self._path, self._read, self._lock = path, read, threading.Lock()
+        self._signature = file_signature(path)  # before the file is read: a change in between causes another read
+        self._value = read(path)
+
+    def read(self) -> T:
+        """Return the content of the file; the same object until the file changes."""
+        with self._lock:
+            signature = file_signature(self._path)
+            if signature == self._signature:
+                return self._value
+            self._signature = signature
+            try:
+                self._value = self._read(self._path)
+            except ConfigInvalid as error:
+                _log.error("access_file_not_read", path=str(self._path), reason=str(error))
+            return self._value
+
+
+def file_signature(path: Path) -> FileSignature:
+    """Return a value that changes with every edit, None for a missing file; a replaced file has another inode."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

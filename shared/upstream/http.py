@@ -1,0 +1,276 @@
+"""A server behind a URL, with checked addresses and a limit on the size of bodies."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import cache, partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+import anyio
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
+
+from shared.errors import AddressForbidden, ProtocolViolation
+from shared.upstream.hosts import Hosts, ResolvedHost, is_loopback
+from shared.upstream.messages import MAX_MESSAGE_NODES, BodyMeter, EventMeter, LastEvent
+from shared.upstream.session import (
+    HttpExchange,
+    SessionState,
+    current_exchange,
+    message_too_dense,
+    message_too_large,
+    status_error,
+)
+from shared.upstream.target import HttpTarget
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mcp.client._transport import TransportStreams as Streams
+
+_CONNECT_S = 5.0
+_NOTIFICATION_S = 5.0
+_NOTIFICATION_BYTES = 4 << 10
+# The server received nothing.
+_NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+
+
+def http_transport(
+    target: HttpTarget, max_message_bytes: int, timeout_s: float, state: SessionState
+) -> AbstractAsyncContextManager[Streams]:
+    """Return the SDK's transport for this target, over a guarded HTTP client.
+
+    `max_message_bytes` limits a body, or an event of an event stream. The SDK limits an event of the older sse
+    transport to 1 MiB. The caller's deadline limits the session.
+    """
+    timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
+    if target.transport == "streamable-http":
+        guard = GuardedHttpTransport(target, max_message_bytes, state)
+        return _streamable(target, _client(guard, dict(target.headers), timeout), max_message_bytes)
+    guard = GuardedHttpTransport(target, min(max_message_bytes, DEFAULT_MAX_SSE_EVENT_SIZE), state)
+    return sse_client(
+        target.url,
+        headers=dict(target.headers),
+        timeout=min(_CONNECT_S, timeout_s / 2),
+        sse_read_timeout=timeout_s,
+        httpx_client_factory=partial(_client, guard),
+    )
+
+
+def proxy_for(target: HttpTarget) -> str | None:
+    """Return the proxy for this target by `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, or None.
+
+    `NO_PROXY` may list names with their subdomains, addresses and networks. Loopback never has a proxy.
+    """
+    parts = urlsplit(target.url)
+    host, proxies = parts.hostname or "", getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or is_loopback(host) or proxy_bypass(host):
+        return None
+    with suppress(ValueError):  # the operator's server has a name, which the proxy resolves
+        known = tuple(map(ipaddress.ip_address, target.addresses or (host,)))
+        excepted = Hosts([entry.strip() for entry in proxies.get("no", "").split(",")])
+        if excepted.contains(ResolvedHost(host, known, parts.scheme, parts.port or 0)):
+            return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _client(
+    guard: GuardedHttpTransport,
+    headers: dict[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+) -> httpx2.AsyncClient:
+    uncompressed = {**(headers or {}), "accept-encoding": "identity"}
+    return httpx2.AsyncClient(transport=guard, headers=uncompressed, timeout=timeout, auth=auth, trust_env=False)
+
+
+@asynccontextmanager
+async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_bytes: int) -> AsyncGenerator[Streams]:
+    async with (
+        client,
+        streamable_http_client(target.url, http_client=client, max_sse_event_size=max_event_bytes) as streams,
+    ):
+        yield streams
+
+
+class GuardedHttpTransport(httpx2.AsyncBaseTransport):
+    """An HTTP transport that connects only to the target's origin and addresses, and checks every response.
+
+    A proxy is asked for the checked addresses too, not for the name. Redirects and compressed bodies are rejected.
+    """
+
+    def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, proxy=proxy_for(target))
+        self._origin = _origin(httpx2.URL(target.url))
+        self._addresses: tuple[str | None, ...] = target.addresses or (None,)
+        self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
+        self._max_bytes = max_bytes
+        self._state = state
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request to one of the target's addresses.
+
+        Raises:
+            ServerError: the request has another origin, or the response is rejected.
+            httpx2.HTTPError: the exchange failed.
+        """
+        if _origin(request.url) != self._origin:
+            raise self._state.fail(AddressForbidden(self._state.server_id, "sends us on to another origin"))
+        response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
+        try:
+            self._check_response(request, response)
+        except BaseException:
+            await response.aclose()
+            raise
+        headers = httpx2.Headers(response.headers)
+        if "content-type" in headers:  # JSON and event streams are UTF-8, as the meters assume
+            headers["content-type"] = headers["content-type"].partition(";")[0]
+        return httpx2.Response(
+            response.status_code,
+            headers=headers,
+            stream=self._capped(request, response),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+    async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a notification with a short timeout, since the SDK sends nothing until it returns."""
+        with anyio.move_on_after(_NOTIFICATION_S):
+            return await self._send(request)
+        return httpx2.Response(HTTPStatus.ACCEPTED, stream=httpx2.ByteStream(b""))
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        *others, last = self._addresses
+        for address in others:
+            try:
+                return await self._send_to(request, address)
+            except _NOT_CONNECTED:
+                self._addresses = tuple(other for other in self._addresses if other != address)
+        return await self._send_to(request, last)
+
+    async def _send_to(self, request: httpx2.Request, address: str | None) -> httpx2.Response:
+        if address is not None:
+            request = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,  # the Host header keeps the name
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": request.url.host},
+            )
+        exchange = current_exchange.get() or HttpExchange()
+        was_sent, exchange.sent = exchange.sent, True
+        try:
+            return await self._inner.handle_async_request(request)
+        except _NOT_CONNECTED:
+            exchange.sent = was_sent
+            raise
+
+    def _check_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        state = self._state
+        if response.has_redirect_location:
+            goal = state.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
+            raise state.fail(ProtocolViolation(state.server_id, f"redirects to {goal}, which is not followed"))
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise state.fail(ProtocolViolation(state.server_id, "sends a compressed body, unasked"))
+        if int(response.headers.get("content-length", 0)) > self._max_bytes:
+            raise state.fail(message_too_large(state, self._max_bytes))
+        if request.method == "POST":
+            status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
+            state.http_status = status
+            state.has_session_id |= MCP_SESSION_ID in response.headers
+            if exchange := current_exchange.get():
+                exchange.http_status = status
+        if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
+            raise state.fail(status_error(state, response.status_code))
+        if request.method == "GET":
+            state.stream_answered(response.status_code)
+
+    def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        kept = self._state.last_event if request.method == "POST" else None
+        if kept:
+            kept.begin()
+        body = _CappedBody(response.stream, self._max_bytes, self._state, kept, is_event_stream=is_event_stream)
+        return _OwnStream(body, self._state) if request.method == "GET" else body
+
+
+class _CappedBody(httpx2.AsyncByteStream):
+    """A body that fails once it, or one event of an event stream, exceeds the limit."""
+
+    def __init__(
+        self,
+        body: httpx2.AsyncByteStream,
+        max_bytes: int,
+        state: SessionState,
+        kept: LastEvent | None,
+        *,
+        is_event_stream: bool,
+    ) -> None:
+        self._body = body
+        self._max_bytes = max_bytes
+        self._state = state
+        self._kept = kept
+        self._meter = EventMeter() if is_event_stream else BodyMeter()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            size_bytes = self._meter.add(chunk)
+            if size_bytes > self._max_bytes:
+                raise self._state.fail(message_too_large(self._state, self._max_bytes))
+            if self._meter.nodes > MAX_MESSAGE_NODES:
+                raise self._state.fail(message_too_dense(self._state))
+            await self._state.received(len(chunk))
+            await self._state.wait_for_slot(size_bytes, self._meter.nodes)
+            if self._kept:
+                self._kept.add(chunk)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _OwnStream(httpx2.AsyncByteStream):
+    """The body with the stream of server messages; it reports its end to the session."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, state: SessionState) -> None:
+        self._body = body
+        self._state = state
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._body:
+                yield chunk
+        finally:
+            self._state.stream_ended()
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _awaits_an_answer(request: httpx2.Request) -> bool:
+    """Return whether the request is not a JSON-RPC notification; notifications are small and have no id."""
+    if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
+        return True
+    return "id" in json.loads(request.content)
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the TLS context of the process, cached since reading the certificates is slow."""
+    return httpx2.create_ssl_context()

@@ -1,0 +1,295 @@
+"""A session with a server: what the errors of the SDK do not say, and errors of `shared.errors` in place of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import cast
+
+import anyio
+import httpx2
+from mcp import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from pydantic import ValidationError
+
+from shared.errors import (
+    ListingTooLarge,
+    ProtocolViolation,
+    ServerAuthRequired,
+    ServerError,
+    ServerFailed,
+    ServerTimeout,
+    ServerUnreachable,
+)
+from shared.quoting import printable, quoted
+from shared.text.invisible import mark_text
+from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
+from shared.upstream.target import start_problem
+from shared.validation import first_problem
+
+SMALL_BYTES = 256 << 10
+SMALL_NODES = 10_000
+"""Limits of a small message: it has room for hundreds of real tools and needs at most 2 MiB when parsed."""
+
+_QUOTED_CHARACTERS = 300
+_POLL_S = 0.05
+_CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
+
+LAST_WORDS = "; its last words: "
+"""Begins the end of a child's stderr, as a JSON string, at the end of an error."""
+
+FOREIGN_ERRORS = (
+    ExceptionGroup,
+    MCPError,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    ServerError,
+)
+"""Possible errors of an attempt to list a server's tools; the SDK raises some built-in exceptions."""
+
+_NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
+_CREDENTIALS_WANTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_SDK_STAND_INS = (
+    (INTERNAL_ERROR, "Server returned an error response"),
+    (METHOD_NOT_FOUND, "Not Found"),
+    (INVALID_REQUEST, "Session terminated"),
+)
+
+
+@dataclass(slots=True)
+class HttpExchange:
+    """The state of one HTTP request of a session.
+
+    `sent` is true once it may have reached the server.
+    `http_status` is the status of an error response.
+    """
+
+    sent: bool = False
+    http_status: int | None = None
+
+
+current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange", default=None)
+"""The exchange of the current context; the SDK sends a request in the context of its caller."""
+
+
+@dataclass(slots=True)
+class SessionState:
+    """Observations of one session, used for its error.
+
+    `scope` encloses the whole session. `http_status` is the status of the last request if it was an error.
+    `protocol_violation` describes invalid output since the last valid message.
+    `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
+    `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
+    then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
+    server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
+    """
+
+    server_id: str
+    scope: anyio.CancelScope
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    error: ServerError | None = None
+    http_status: int | None = None
+    protocol_violation: str | None = None
+    stderr: bytes = b""
+    exit_code: int | None = None
+    was_stopped: bool = False
+    may_hold_large: Callable[[], bool] = field(default=lambda: True, repr=False)
+    on_started: Callable[[], None] = field(default=lambda: None, repr=False)
+    is_started: bool = False
+    has_session_id: bool = False
+    last_event: LastEvent | None = field(default=None, repr=False)
+
+    async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
+        """Wait for a slot before a large message is read further or parsed; return at once for a small message.
+
+        The session's deadline is extended by the wait.
+        """
+        if size_bytes <= SMALL_BYTES and nodes <= SMALL_NODES:
+            return
+        while not self.may_hold_large():
+            began = anyio.current_time()
+            self.scope.deadline += _CREDIT_S
+            await anyio.sleep(_POLL_S)
+            self.scope.deadline += anyio.current_time() - began - _CREDIT_S
+
+    def note_start(self) -> None:
+        """Handle a message of a child; the first one ends its start."""
+        if not self.is_started:
+            self.is_started = True
+            self.on_started()
+
+    async def received(self, size_bytes: int) -> None:
+        """Handle received bytes; an implementation that waits slows the sender down."""
+
+    def stream_answered(self, status: int) -> None:
+        """Handle the HTTP status of a request for the stream of server messages."""
+
+    def stream_ended(self) -> None:
+        """Handle the end of the stream of server messages."""
+
+    def fail(self, error: ServerError) -> ServerError:
+        """Cancel the session, and keep the first error given here as its result.
+
+        An exception is not enough: the SDK's tasks log some errors and continue to wait.
+        """
+        self.error = self.error or error
+        self.scope.cancel()
+        return error
+
+    def quote(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
+        """Return a server's text for a message: one printable line in quotes, shortened, with credentials replaced."""
+        return quoted(self.line(text, characters))
+
+    def line(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
+        """Return a text as `quote` does, without the quotes."""
+        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        for secret in self.secrets:
+            plain = plain.replace(secret, "***")
+        line = " ".join(plain.split())
+        shown = printable(mark_text(line))
+        return shown if len(shown) <= characters else shown[:characters] + "…"
+
+
+def to_server_error(state: SessionState, error: Exception) -> ServerError | None:
+    """Return our error for an exception of the SDK, None if the server did not cause it.
+
+    The transport's error has precedence; in a group, errors other than ServerUnreachable are preferred.
+    """
+    if state.error:
+        return state.error
+    found = [ours for leaf in leaves(error) if (ours := _leaf_error(state, leaf))]
+    return min(found, key=lambda ours: isinstance(ours, ServerUnreachable), default=None)
+
+
+def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
+    """Return our error for an attempt that exceeded its time."""
+    if state.error:
+        return state.error
+    if state.protocol_violation:
+        return ProtocolViolation(state.server_id, state.protocol_violation)
+    end = f"; stopped by Toolscale after {timeout_s:g} s" if state.was_stopped else f" within {timeout_s:g} s"
+    return ServerTimeout(state.server_id, f"no complete list of tools{end}{_stderr_tail(state)}")
+
+
+def status_error(state: SessionState, status: int, words: str = "") -> ServerError:
+    """Return our error for an HTTP status of 400 or above, with the server's message."""
+    reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+    if status in _CREDENTIALS_WANTED:
+        return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
+        return ServerFailed(state.server_id, reason)
+    return ProtocolViolation(state.server_id, reason)
+
+
+def message_too_large(state: SessionState, limit_bytes: int) -> ListingTooLarge:
+    """Return our error for a message over the limit."""
+    return ListingTooLarge(state.server_id, f"one message is larger than {limit_bytes} bytes")
+
+
+def message_too_dense(state: SessionState) -> ListingTooLarge:
+    """Return our error for a message with too many JSON values."""
+    return ListingTooLarge(state.server_id, f"one message holds more than {MAX_MESSAGE_NODES} values")
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of nested exception groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None:
+    match error:
+        case ServerError():
+            return error
+        case MCPError():
+            return to_answer_error(state, error, state.http_status)
+        case httpx2.HTTPError() | httpx2.InvalidURL():
+            return _http_error(state, error)
+        case OSError():
+            return ServerUnreachable(state.server_id, f"cannot be started: {start_problem(error)}")
+        case ValidationError():
+            return ProtocolViolation(state.server_id, f"answers with an invalid result: {first_problem(error)}")
+        case anyio.BrokenResourceError() | anyio.ClosedResourceError():
+            return ServerUnreachable(state.server_id, "the connection broke")
+        case (
+            RuntimeError() | ValueError()
+        ):  # the SDK raises these for no common version and for a stream without an endpoint
+            return ProtocolViolation(state.server_id, f"the session failed: {state.quote(str(error))}")
+        case _:
+            return None
+
+
+def to_answer_error(state: SessionState, error: MCPError, http_status: int | None) -> ServerError:
+    """Return our error for the SDK's error of a request, and its HTTP status."""
+    server_id = state.server_id
+    tail = _stderr_tail(state)
+    if http_status:
+        return status_error(state, http_status, "" if is_stand_in(error) else f"{answered(state, error)}{tail}")
+    if is_connection_lost(error):
+        closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
+        return closed or ServerUnreachable(server_id, f"the connection closed{tail}")
+    reason = f"answers with an error: {answered(state, error)}{tail}"
+    if error.code == REQUEST_TIMEOUT:
+        return ServerTimeout(server_id, reason)
+    return ProtocolViolation(server_id, reason) if error.code in _NOT_MCP else ServerFailed(server_id, reason)
+
+
+def answered(state: SessionState, error: MCPError, characters: int = 300) -> str:
+    """Return the message and the code of a server's error."""
+    return f"{state.quote(error.message, characters)} ({error.code})"
+
+
+def is_connection_lost(error: MCPError) -> bool:
+    """Return whether the SDK wrote this error for a lost connection; a server may send an error of the same code."""
+    is_closed = error.message == "Connection closed" or error.message.startswith("SSE stream ")
+    return error.code == CONNECTION_CLOSED and is_closed
+
+
+def is_stand_in(error: MCPError) -> bool:
+    """Return whether the SDK wrote this error for an HTTP status, since the body has no JSON-RPC error."""
+    return (error.code, error.message) in _SDK_STAND_INS
+
+
+def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
+    server_id, words = state.server_id, f"{type(error).__name__}: {state.quote(str(error))}"
+    match error:
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
+            return ServerUnreachable(server_id, f"no connection: {words}")
+        case httpx2.TimeoutException():
+            return ServerTimeout(server_id, words)
+        case httpx2.SSEError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError():
+            return ProtocolViolation(server_id, words)
+        case _:
+            return ServerUnreachable(server_id, f"the connection broke: {words}")
+
+
+def _stderr_tail(state: SessionState) -> str:
+    end = ""
+    if state.exit_code is not None and not state.was_stopped:
+        end = f"; exit code {state.exit_code}"
+        if state.exit_code < 0:
+            number = -state.exit_code
+            names = [known.name for known in signal.Signals if known == number]  # a real-time signal has none
+            end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
+    return end + (f"{LAST_WORDS}{state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")

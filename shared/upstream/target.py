@@ -1,0 +1,159 @@
+"""The target of a connection, the reasons why its program cannot be started, and its credentials.
+
+Messages about a server must not contain its credentials.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+SHORTEST = 8
+"""Minimum characters of a credential; hiding shorter values would make messages unreadable."""
+
+_CREDENTIAL_NAME = re.compile(
+    r"key(?!w|b)|token(?!i)|secret|passw|pwd|auth(?!or(?!i))|credential|cookie", re.IGNORECASE
+)
+_PATH = re.compile(r"(~|\.{1,2})?/[^\s:]*")
+_PLAIN_NAME = re.compile(r"@?[a-z]+([-_./@][a-z]+)*")
+_SIMILAR = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class StdioTarget:
+    """A server that is a child process, with the variables that children inherit and `env`.
+
+    `log` is the file for the child's stderr, if it is kept.
+    """
+
+    command: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    log: Path | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTarget:
+    """A server behind a URL. Connections use only `addresses`, if given, in their order."""
+
+    url: str = field(repr=False)
+    transport: Literal["streamable-http", "sse"] = "streamable-http"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    addresses: tuple[str, ...] = ()
+
+
+Target = StdioTarget | HttpTarget
+
+
+class ProgramProblem(NamedTuple):
+    """A reason and its repair."""
+
+    reason: str
+    repair: str
+
+
+def start_problem(error: OSError) -> str:
+    """Return the reason for a failed start of a program, and the repair."""
+    if isinstance(error.filename, str) and error.errno in (errno.ENOENT, errno.EACCES):
+        return "; ".join(program_problem(error.filename))
+    return error.strerror or type(error).__name__
+
+
+def program_problem(name: str, path: str | None = None) -> ProgramProblem:
+    """Return why this program cannot be started, with similar names on `path`, by default this process's PATH."""
+    path = os.environ.get("PATH", os.defpath) if path is None else path
+    first, _, arguments = name.partition(" ")
+    if arguments and shutil.which(first, path=path):
+        return ProgramProblem(f"there is no program {name!r}", f"write {first!r} as `command`, and the rest as `args`")
+    if Path(name).exists() and not os.access(name, os.X_OK):
+        return ProgramProblem(f"{name} is not executable", f"run `chmod +x {name}`, or name its interpreter")
+    if Path(name).is_file():
+        return ProgramProblem(f"{name} cannot be started", "install the interpreter in its first line")
+    if os.sep in name:
+        return ProgramProblem(f"{name} does not exist", "install it, or correct the path")
+    similar = get_close_matches(name, sorted(set(_programs(path)) - {name}), n=2, cutoff=_SIMILAR)
+    repair = f"did you mean {' or '.join(similar)}?" if similar else "install it, or write its absolute path"
+    return ProgramProblem(f"there is no program {name!r} in its PATH", repair)
+
+
+def secrets_of(target: Target) -> tuple[str, ...]:
+    """Return the credentials among the target's headers, variables, arguments and URLs, the longest first."""
+    if isinstance(target, HttpTarget):
+        return _longest_first([*target.headers.values(), *_in_url(target.url)])
+    values: list[str] = []
+    words = [word for argument in target.args for word in argument.split()]
+    for value in (*target.env.values(), *_in_words(words)):
+        if not _PATH.fullmatch(value):
+            values += (value, *_in_url(value))
+    return _longest_first(values)
+
+
+def credentials_of(target: Target) -> tuple[str, ...]:
+    """Return the values that are credentials by the name of their header, variable, option or parameter.
+
+    Unlike `secrets_of`, it leaves out values that may be ordinary data, such as the name of a database.
+    """
+    if isinstance(target, HttpTarget):
+        named = [*target.headers.items(), *_named_in_url(target.url)]
+    else:
+        named = list(target.env.items())
+        for before, argument in pairwise(("", *target.args)):
+            name, equals, value = argument.partition("=")
+            is_option = before.startswith("-") and "=" not in before
+            named.append((name, value) if equals else (before if is_option else "", argument))
+        for text in (*target.env.values(), *target.args):
+            named += _named_in_url(text)
+    return _longest_first(value for name, value in named if _CREDENTIAL_NAME.search(name))
+
+
+def _longest_first(values: Iterable[str]) -> tuple[str, ...]:
+    parts = {part for value in values for part in (value, value.rpartition(" ")[2])}  # with and without `Bearer`
+    return tuple(sorted((part for part in parts if len(part) >= SHORTEST), key=len, reverse=True))
+
+
+def _named_in_url(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return  # not a URL
+    if parts.scheme and parts.netloc:
+        yield from parse_qsl(parts.query)
+        yield "password", unquote(parts.password or "")
+
+
+def _in_words(words: Iterable[str]) -> Iterator[str]:
+    """Yield possible credentials: the values of long options, and words that are not plain names."""
+    for before, word in pairwise(("", *words)):
+        if word.startswith("-"):
+            yield word.partition("=")[2]
+        elif before.startswith("--") or not _PLAIN_NAME.fullmatch(word):
+            yield word
+
+
+def _in_url(text: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return  # not a URL
+    if parts.scheme and parts.netloc:
+        yield from (value for _, value in parse_qsl(parts.query))
+        yield from (parts.username or "", parts.password or "")
+
+
+def _programs(path: str) -> Iterator[str]:
+    for directory in os.get_exec_path({"PATH": path}):
+        try:
+            with os.scandir(directory) as entries:
+                yield from (entry.name for entry in entries if os.access(entry, os.X_OK) and not entry.is_dir())
+        except OSError:  # PATH often names missing directories
+            continue

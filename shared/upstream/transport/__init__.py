@@ -1,1 +1,0 @@
-"""MCP transports to upstream servers: streamable HTTP and stdio."""

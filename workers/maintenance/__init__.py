@@ -1,1 +1,0 @@
-"""Rebuilds, migrates and restores the index and the intents."""

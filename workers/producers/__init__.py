@@ -1,1 +1,0 @@
-"""The common parts of processes that emit events."""

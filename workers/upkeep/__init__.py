@@ -1,0 +1,1 @@
+"""Audits, migrates and recovers the index and the intents."""
