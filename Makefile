@@ -84,7 +84,7 @@ bench: $(READY) ## measure throughput and latency; the results are kept in bench
 bench-advice: $(READY) ## measure the calls that advised tools cover, and the rivals, on the demo's servers
 	@$(BIN)/python -m benchmarks.advice $(BENCH_ARGS)
 
-bench-beside: $(READY) ## measure each request beside an earlier build; BENCH_ARGS=/path/to/its/checkout
+bench-beside: $(READY) ## measure requests and the write side beside an earlier build; BENCH_ARGS="/path/to/its/checkout --only writes"
 	@$(BIN)/python -m benchmarks.beside $(BENCH_ARGS)
 
 bench-answers: $(READY) ## measure what answers of find_tool take of a context; the data lies beside the project

@@ -42,6 +42,7 @@ def run_benchmark(
 ) -> R:
     """Measure and store `NAME.json`, unless `--render` is given; render `NAME.md` from it, and return the results."""
     configure_logging("ERROR")
+    arguments.output.mkdir(parents=True, exist_ok=True)  # before a measurement that may take an hour
     kept: Path = arguments.output / f"{name}.json"
     if not arguments.render:
         kept.write_text(measure().model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Two builds of the query service that answer the same requests in turns."""
+"""This build and an earlier one, measured in turns."""
