@@ -38,7 +38,8 @@ class Catalogue:
     encoding: Encoding = "cl100k_base"
     no_match_threshold: float = NO_MATCH_THRESHOLD
     current_version: Callable[[], OpenVersion] | None = None
-    is_filled: Callable[[], bool] = lambda: True
+    is_filled: Callable[[bool], bool] = lambda _: True
+    """Returns whether the index has the tools of every server; True as its argument: as of some seconds ago."""
     filling: Callable[[], str | None] = lambda: None
     """Returns the reason why processes of the release before answer better than this one, None if there is none."""
     index_is_embedded: bool = False

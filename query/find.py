@@ -70,14 +70,15 @@ def find_tool(
     baseline = ledger.baseline(allowed, encoding).without(offered(caller, encoding))
     if request.cursor is not None:
         baseline = baseline.stated_before()
-    if not (is_filled := catalogue.is_filled()):
-        baseline = Baseline(0, 0)  # no savings are claimed against a part of the catalogue
     sum_ms = stopwatch.lap_ms("sum baseline")
 
     found = _search(request, allowed, steps, pages, catalogue)
     nearest = found.hits[: request.limit]
     budget_result = apply_budget([hit.tool for hit in nearest if found.is_match], caller, catalogue.encoding)
     search_ms = stopwatch.lap_ms("search index")
+    is_filled = catalogue.is_filled(bool(found.hits))
+    if not is_filled:
+        baseline = Baseline(0, 0)  # no savings are claimed against a part of the catalogue
 
     empty = empty_response(
         baseline,

@@ -48,19 +48,21 @@ class LiveIndex:
         """Return an index whose every call uses the version that is active then; not for searches."""
         return active_index(self.current)
 
-    def is_filled(self) -> bool:
+    def is_filled(self, may_be_old: bool) -> bool:  # a field of `Catalogue`
         """Return whether the index has every server's tools: a new one, or one that lost data, is still being filled.
+
+        `may_be_old`: as of the last refresh, if it was filled then.
 
         Raises:
             IndexUnavailable: the index does not answer.
         """
-        if not self._is_filled:
+        if not (self._is_filled and may_be_old):
             self._is_filled = self._versions.store.is_filled()
         return self._is_filled
 
     def filling(self) -> str | None:
         """Return a problem while processes of the previous release answer from more tools than this one can read."""
-        if self.is_filled() or not self._versions.store.has_older_version():
+        if self.is_filled(True) or not self._versions.store.has_older_version():
             return None
         return "workers still list servers for this release; the version of an earlier release is there"
 

@@ -85,6 +85,8 @@ def fill(shop: Catalogue) -> None:
     reconcile_all(deps)
     rebuild_if_lost(deps)
     reconcile_all(deps)
+    assert deps.versions
+    deps.versions.store.mark_complete(is_filled=True)
 
 
 def sweep(deps: Dependencies) -> list[str]:
@@ -185,6 +187,7 @@ def test_answers_during_a_rebuild_are_marked_as_incomplete(
     )
     found, asked = live_catalogue(reader, load_settings()), FindRequest(tool_description="get time")
     answers: list[FindResponse] = []
+    assert find_tool(asked, Scope(), found)[0].tools  # the service knows the index as filled
     wipes[lost](shop)
 
     with closing(InBetween(SqliteStorage(tmp_path / "intents.sqlite3"), RETRY_POLICY)) as intents:

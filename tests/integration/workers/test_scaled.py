@@ -135,7 +135,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
 def test_a_storm_costs_two_reconciliations_at_once_and_a_third_after_the_minimum_interval(
     composition: Composition, intents: Intents, producer: Celery
 ) -> None:
-    with gated("read_file") as (server, _, gate), composition.worker() as worker:  # no beat, so no sweep either
+    with gated("read_file") as (server, _, gate), composition.worker() as worker, composition.beat():
         gate.set()
         started = time.monotonic()
         announce(producer, "files", server.url)
