@@ -182,7 +182,7 @@ def test_the_keyboard_leads_past_the_menu_to_the_content(chromium: Browser, serv
     tab.open(f"{service}/ui/servers")
 
     assert tab.press_tab() == "Skip to the content"
-    assert [tab.press_tab() for _ in range(7)] == ["Toolscale", *MENU]
+    assert [tab.press_tab() for _ in ("Toolscale", *MENU)] == ["Toolscale", *MENU]
 
 
 def test_a_screen_reader_is_told_of_landmarks_and_of_what_charts_show(chromium: Browser, service: str) -> None:
