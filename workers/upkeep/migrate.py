@@ -116,34 +116,34 @@ class _Slice:
     def run(self) -> None:
         self.store.ensure(self.next_version.version)
         model = self.next_version.version.model
+        servers, copied, lagging = self._read()
         try:
             # what changed during the first round is copied by the next, until a round copies nothing
-            while any([self._copy(server_id) for server_id in self._lagging()]):
-                pass
+            while any([self._copy(server_id) for server_id in lagging]):
+                servers, copied, lagging = self._read()
         except ModelUnavailable as error:
             if self._is_wanted():
                 self.store.request_version(self.active.version)
                 _log.error("index_version_abandoned", model=model, reason=str(error))
             return
-        servers = len(self._revisions())
-        done = servers - len(self._lagging())
+        done, at = len(servers) - len(lagging), self.intents.now()
         # for people to read
-        self.intents.note_migration(MigrationProgress(model=model, servers=servers, done=done, at=self.intents.now()))
-        _log.info("index_version_progressed", model=model, servers=servers, copied=done)
-        self._switch_if_copied()
+        self.intents.note_migration(MigrationProgress(model=model, servers=len(servers), done=done, at=at))
+        _log.info("index_version_progressed", model=model, servers=len(servers), copied=done)
+        if len(lagging) <= FEW and copied >= servers:
+            self._switch()
 
-    def _lagging(self) -> list[str]:
-        """Return the servers whose present record was not copied, in random order: processes begin with others."""
-        copied = self.store.copied(self.next_version.version)
-        lagging = [server_id for server_id, revision in self._revisions().items() if copied.get(server_id) != revision]
-        random.shuffle(lagging)
-        return lagging
+    def _read(self) -> tuple[set[str], set[str], list[str]]:
+        """Return all servers, those with a mark, and those whose present record was not copied.
 
-    def _revisions(self) -> dict[str, int]:
-        """Return the revision of every server's record, 0 for tools without a record."""
-        active = self.active.index
+        The last are in random order, so that processes begin with others.
+        """
+        active, copied = self.active.index, self.store.copied(self.next_version.version)
         with_tools = active.servers_with_tools() | self.next_version.index.servers_with_tools()
-        return dict.fromkeys(with_tools, 0) | active.revisions()
+        revisions = dict.fromkeys(with_tools, 0) | active.revisions()  # 0: its record is missing
+        lagging = [server_id for server_id, revision in revisions.items() if copied.get(server_id) != revision]
+        random.shuffle(lagging)
+        return set(revisions), set(copied), lagging
 
     def _copy(self, server_id: str) -> bool:
         """Copy a server in batches and mark it; return False at the end of the slice, or while it is reconciled."""
@@ -164,12 +164,11 @@ class _Slice:
                 return True
         return False
 
-    def _switch_if_copied(self) -> None:
-        """Activate the next version if every server was copied to it, and only a few have changed since."""
+    def _switch(self) -> None:
+        """Activate the next version, and have the servers reconciled that changed since they were copied."""
         version = self.next_version.version
         with suppress(LeaseHeld), self.intents.lease(MIGRATION_LEASE) as lease:
-            copied, lagging = self.store.copied(version), self._lagging()
-            if not self._is_wanted() or len(lagging) > FEW or not copied.keys() >= self._revisions().keys():
+            if not self._is_wanted():
                 return
             lease.assert_held()
             self.store.activate(version)
