@@ -76,7 +76,7 @@ class Settings(BaseSettings):
 
     # --- Where things are ---
     redis_url: str | None = Field(default=None, validation_alias=_plain("REDIS_URL"))
-    """Redis (`redis`, `rediss`, `unix`, `redis+sentinel`); unset: in-memory broker, intents in `data_dir`."""
+    """Redis (`redis`, `rediss`, `unix`, `redis+sentinel`); unset: no other processes, and intents in `data_dir`."""
     qdrant_url: QdrantUrl | None = Field(default=None, validation_alias=_plain("QDRANT_URL"))
     """Qdrant server, or nodes of one cluster separated by commas; unset: Qdrant Edge in `data_dir`."""
     qdrant_api_key: Annotated[str, StringConstraints(strip_whitespace=True)] | None = Field(
