@@ -166,7 +166,7 @@ def check_index(settings: Settings) -> Iterator[Finding]:
     yield _version(settings, active)
     if active and not is_filled:
         found = "workers list every server again: the index is new, or this release cannot read that of another one"
-        yield warning("index", found, "wait until `toolscale ls` shows no awaited server; answers have a warning")
+        yield warning("index", found, "wait until this warning is gone; the answers have one too")
     if server and _release(server) < MIN_QDRANT:
         found = f"Qdrant {server}, older than {'.'.join(map(str, MIN_QDRANT))}"
         yield warning("index", found, "upgrade Qdrant: this one weighs words by the tools of all callers")
