@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -108,36 +107,30 @@ def audit(server_id: str, index: ToolIndex, intents: Intents) -> AuditResult:
 class AuditRounds:
     """Audits all servers in rounds: at most one server a second of sweeps.
 
-    `interval_s` are the seconds between two sweeps. Safe to call from several threads.
+    `interval_s` are the seconds between two sweeps. For one thread at a time.
     """
 
     def __init__(self, interval_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock_s = clock_s
-        self._running = threading.Lock()
         self._waiting: list[str] = []
         self._allowed = 0.0
 
     def continue_round(self, index: ToolIndex, intents: Intents) -> None:
-        """Audit the servers of one sweep; return at once while another thread does.
+        """Audit the servers of one sweep.
 
         Raises:
             IndexUnavailable: the index does not answer.
             IntentsUnavailable: the intent store does not answer.
         """
-        if not self._running.acquire(blocking=False):
-            return
-        try:
-            deadline_s = self._clock_s() + SLICE_S
-            self._allowed += self._interval_s
-            most = int(self._allowed)
-            self._allowed -= most
-            if most and not self._waiting:
-                self._waiting = list(index.revisions())
-                random.shuffle(self._waiting)  # processes that start together audit different servers
-            for _ in range(min(most, len(self._waiting))):
-                audit(self._waiting.pop(), index, intents)
-                if self._clock_s() > deadline_s:
-                    return
-        finally:
-            self._running.release()
+        deadline_s = self._clock_s() + SLICE_S
+        self._allowed += self._interval_s
+        most = int(self._allowed)
+        self._allowed -= most
+        if most and not self._waiting:
+            self._waiting = list(index.revisions())
+            random.shuffle(self._waiting)  # processes that start together audit different servers
+        for _ in range(min(most, len(self._waiting))):
+            audit(self._waiting.pop(), index, intents)
+            if self._clock_s() > deadline_s:
+                return

@@ -347,19 +347,6 @@ def test_a_sweep_starts_no_comparison_after_its_time(path: WritePath, results: l
     assert results == ["skipped"] * 3
 
 
-def test_a_sweep_does_not_wait_for_one_that_compares(path: WritePath, results: list[AuditResult]) -> None:
-    sweeps = rounds(path)
-
-    class Meanwhile(FakeIndex):
-        def revisions(self, *, newer_than: int = 0) -> dict[str, int]:
-            sweeps.continue_round(path.index, path.deps.intents)
-            return {"s": 1}
-
-    sweeps.continue_round(Meanwhile(), path.deps.intents)
-
-    assert len(results) == 1
-
-
 def test_a_round_goes_on_after_an_index_that_did_not_answer(path: WritePath, results: list[AuditResult]) -> None:
     sweeps = rounds(path)
     path.index.is_down = True
