@@ -101,7 +101,6 @@ def find_tool(
         stale_since=ledger.stale_since,
         cursor_after=lambda shown: pages.cursor([*shown, *budget_result.excluded]),
         budget_warnings=budget_result.warnings,
-        has_leaner_definitions=policy.has_leaner_definitions,
     )
     budget = policy.budget(request.max_tokens, encoding)
     response = within_budget(result, request.detail or policy.mode, budget)

@@ -102,8 +102,6 @@ class Settings(BaseSettings):
 
     response_mode: ResponseMode = Field(default="auto", validation_alias=_plain("MCP_RESPONSE_MODE"))
     """Tools in responses: summary, detailed (what a model needs), full (all of it), auto: detailed if it fits."""
-    leaner_definitions: bool = False
-    """Leave out titles that repeat a name, unused `$defs`, examples and `$schema`, except with the detail `full`."""
     max_response_tokens: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
         default=5_000, validation_alias=_plain("MCP_MAX_RESPONSE_TOKENS")
     )

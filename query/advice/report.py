@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -15,13 +14,11 @@ from query.advice.use import ToolUse, Usage, may_see, usable_tools, usage_of
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recent_calls import DAYS
-from query.paging.budget import counting
 from query.toolsets.active import with_toolset, with_toolset_scope
 from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
 from shared.catalog import Encoding
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name
-from shared.text.leaner import Kind, leaner, removals_named
 from shared.text.tokens import PROFILE, Profile, is_estimate
 
 if TYPE_CHECKING:
@@ -80,8 +77,6 @@ class ToolsetAdvice(BaseModel):
     """Offered and not advised, the most expensive first."""
     needed_tokens: int
     """A budget that covers COVERED_PART of the calls."""
-    leaner_saves: Mapping[Kind, int]
-    """Tokens of the advised tools that each change of shorter schemas would save; empty if they are sent already."""
     rivals: list[Rivals]
     labels: Mapping[str, Label]
 
@@ -104,9 +99,6 @@ class ToolsetAdvice(BaseModel):
     def _limits(self, tokens: Label) -> Iterator[str]:
         if self.advised.calls < COVERED_PART * self.calls:
             yield f"A budget of {self.needed_tokens} tokens ({tokens}) covers {COVERED_PART:.0%} of these calls."
-        if self.leaner_saves:
-            saved = f"{sum(self.leaner_saves.values())} tokens ({tokens})"
-            yield f"TOOLSCALE_LEANER_DEFINITIONS sends {saved} less: {removals_named(self.leaner_saves)}."
 
 
 class Advice(ToolsetAdvice):
@@ -163,8 +155,6 @@ def _toolset_advice(
     names = {tool.name for tool in advised}
     # a period without calls is no reason to drop a tool
     dropped = [tool for tool in offered if tool.name not in names] if advised else []
-    # shorter schemas are sent then, and the counts are of the originals
-    is_shortened = catalogue.response_policy.has_leaner_definitions
     are_counts = all(encoding in tool.model_counts for tool in usable) and not is_estimate(encoding)
     return ToolsetAdvice(
         first_day=days[0],
@@ -178,19 +168,9 @@ def _toolset_advice(
         offered=Choice.of(offered),
         dropped=sorted(dropped, key=lambda tool: (-tool.tokens, tool.name)),
         needed_tokens=needed_tokens(used, COVERED_PART),
-        leaner_saves=_leaner_saves([tool for tool in usable if tool.qualified_name in names], catalogue),
         rivals=rivals(usage, caller, catalogue),
-        labels=_labels(is_counted=are_counts and not is_shortened),
+        labels=_labels(is_counted=are_counts),
     )
-
-
-def _leaner_saves(tools: Sequence[IndexedTool], catalogue: Catalogue) -> Mapping[Kind, int]:
-    if catalogue.response_policy.has_leaner_definitions:
-        return {}
-    count, saved = counting(catalogue.encoding), Counter[Kind]()
-    for tool in tools:
-        saved.update(leaner(tool.definition, (), count).removed)
-    return dict(saved.most_common())
 
 
 def _offered(usage: Usage, caller: Caller, catalogue: Catalogue) -> list[ToolUse]:

@@ -15,16 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResponsePolicy:
-    """The limits of every response, and its cursors; the default cursors work in this process only.
-
-    `has_leaner_definitions` means that agents read shorter input schemas, except at the detail `full`.
-    """
+    """The limits of every response, and its cursors; the default cursors work in this process only."""
 
     cursors: Cursors = field(default_factory=own_cursors)
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
     encoding: Encoding = "cl100k_base"
-    has_leaner_definitions: bool = False
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
         """Return the budget of one response: the smaller of the caller's and the operator's limit."""
@@ -40,10 +36,4 @@ def response_policy(settings: Settings) -> ResponsePolicy:
     """
     counting(settings.token_encoding)  # loads the vocabulary, which the first caller would wait for
     cursors = open_cursors(settings)
-    return ResponsePolicy(
-        cursors,
-        settings.response_mode,
-        settings.max_response_tokens,
-        settings.token_encoding,
-        settings.leaner_definitions,
-    )
+    return ResponsePolicy(cursors, settings.response_mode, settings.max_response_tokens, settings.token_encoding)

@@ -14,7 +14,6 @@ from query.response.summary import summary
 from query.savings.savings import Baseline, TokenMetrics, token_metrics
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
 from shared.quoting import encodable
-from shared.text.leaner import leaner_schema
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
 NOTHING_PASSES = "No tool that you may see passes the filters of this search."
@@ -104,13 +103,8 @@ def to_found_tool(
     stale_since: float | None,
     encoding: Encoding,
     detail: DetailLevel = "detailed",
-    *,
-    is_leaner: bool = False,
 ) -> FoundTool:
-    """Return a tool at this detail level; `stale_since` is in seconds since the epoch.
-
-    `is_leaner` shortens the input schema of the detail `detailed`.
-    """
+    """Return a tool at this detail level; `stale_since` is in seconds since the epoch."""
     if detail == "name":  # as short as possible: a warning names the stale servers
         return FoundTool(name=serving.name, served_by=served_by(serving.servers))
     found = FoundTool(
@@ -121,7 +115,7 @@ def to_found_tool(
         stale_since=None if stale_since is None else datetime.fromtimestamp(int(stale_since), UTC),
         changed_since=date.fromisoformat(tool.changed_since) if tool.changed_since else None,
     )
-    shown = shown_definition(tool.definition, detail, is_leaner=is_leaner)
+    shown = shown_definition(tool.definition, detail)
     if detail == "detailed" and shown:
         fields = {"description": shown.get("description"), "input_schema": shown.get("inputSchema")}
         return found.model_copy(update=fields)
@@ -189,19 +183,14 @@ def stale_warnings(servers: Collection[str]) -> list[str]:
     return [f"Tools of {stale} may be out of date: their servers did not answer."] if servers else []
 
 
-def shown_definition(
-    definition: ToolDefinition, detail: DetailLevel, *, is_leaner: bool = False
-) -> dict[str, Any] | None:
+def shown_definition(definition: ToolDefinition, detail: DetailLevel) -> dict[str, Any] | None:
     """Return the fields of the definition that this detail level shows; None where it shows none.
 
-    `is_leaner` shortens the input schema of the detail `detailed`.
     Lone surrogates are replaced: JSON with one of them cannot be sent.
     """
     if detail not in ("full", "detailed"):
         return None
     shown = definition.as_object() if detail == "full" else definition.for_model()
-    if is_leaner and detail == "detailed":
-        shown = leaner_schema(shown)
     if definition.wire.isascii() and "\\u" not in definition.wire:
         return shown
     cleaned: dict[str, Any] = json.loads(encodable(json.dumps(shown, ensure_ascii=False)))

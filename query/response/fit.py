@@ -42,7 +42,6 @@ class SearchResult:
     `serving` has the servers of each hit by its definition's id.
     `empty` is the response without any tool. `is_all` means that the search found no tools behind the hits.
     `budget_warnings` come last in a response; they concern the caller's own budget.
-    `has_leaner_definitions` is the policy's: the detail `detailed` has shorter input schemas.
     """
 
     hits: Sequence[Hit]
@@ -54,7 +53,6 @@ class SearchResult:
     serving: Mapping[str, Serving]
     cursor_after: Callable[[Sequence[IndexedTool]], str]
     budget_warnings: Sequence[str] = ()
-    has_leaner_definitions: bool = False
 
     def stale_of(self, tool: IndexedTool) -> float | None:
         """Return since when no server of this tool could be listed, in seconds since the epoch; None: one could."""
@@ -147,15 +145,8 @@ def _level(result: SearchResult, detail: DetailLevel, limit: int, budget: Budget
     has_definitions = detail in ("full", "detailed")
     for hit in result.hits[:limit]:
         serving = result.serving[hit.tool.qualified_name]
-        tool = to_found_tool(
-            hit.tool,
-            serving,
-            hit.score,
-            result.stale_of(hit.tool),
-            result.encoding,
-            detail,
-            is_leaner=result.has_leaner_definitions,
-        )
+        stale_since = result.stale_of(hit.tool)
+        tool = to_found_tool(hit.tool, serving, hit.score, stale_since, result.encoding, detail)
         text = tool.name if detail == "name" else tool.summary or ""
         tools.append(tool)
         tokens = hit.tool.token_counts.get(result.encoding, 0) if has_definitions else budget.count(text)

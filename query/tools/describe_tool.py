@@ -100,8 +100,7 @@ def _describe(name: str, request: DescribeRequest, allowed: Scope, catalogue: Ca
     if not resolved.is_server_named:
         replicated = Replicated.of(allowed, catalogue.ledger.replica_sets(allowed))
         serving = servings([tool], replicated, replicated, catalogue.index)[tool.qualified_name]
-    is_leaner = catalogue.response_policy.has_leaner_definitions
-    found = to_found_tool(tool, serving, None, stale_since, encoding, request.detail, is_leaner=is_leaner)
+    found = to_found_tool(tool, serving, None, stale_since, encoding, request.detail)
     return found.model_copy(update={"token_count": tool.token_counts.get(encoding)})
 
 

@@ -91,11 +91,11 @@ def _direct_tools(
     caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: CallerRules, call_tool: ToolHandler
 ) -> DirectTools:
     budget = offered_tools(caller, catalogue, calls, rules)
-    sets, is_leaner = catalogue.ledger.replica_sets(caller.scope), catalogue.response_policy.has_leaner_definitions
+    sets = catalogue.ledger.replica_sets(caller.scope)
     callable_by_name = {
         name: handler
         for tool in (*budget.kept, *budget.excluded, *budget.denied)
-        for name, handler in _handlers(tool, sets, call_tool, is_leaner=is_leaner)
+        for name, handler in _handlers(tool, sets, call_tool)
     }
     by_name = {_name_of(tool): tool for tool in budget.kept}
     handlers = [callable_by_name[name] for name in by_name if name in callable_by_name]
@@ -106,14 +106,12 @@ def _name_of(tool: IndexedTool) -> str:
     return direct_name(tool.server_id, tool.definition.name)
 
 
-def _handlers(
-    tool: IndexedTool, sets: ReplicaSets, call_tool: ToolHandler, *, is_leaner: bool
-) -> Iterator[tuple[str, ToolHandler]]:
+def _handlers(tool: IndexedTool, sets: ReplicaSets, call_tool: ToolHandler) -> Iterator[tuple[str, ToolHandler]]:
     """Yield the tool by its name and, with replicas, by their names; nothing where the SDK rejects the definition."""
     has_replicas = _has_replicas(tool, sets)
     for server_id in sets.replicas(tool.server_id) if has_replicas else (tool.server_id,):
         name = direct_name(server_id, tool.definition.name)
-        if definition := direct_definition(name, tool, is_leaner=is_leaner):
+        if definition := direct_definition(name, tool):
             yield name, _DirectTool(definition, tool, call_tool, has_replicas=has_replicas)
 
 

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from query.history.recent_calls import NO_CALLS, CallCounts
 from query.savings.savings import Baseline
 from query.toolsets.budget import BudgetResult, apply_budget, by_use
-from shared.text.leaner import leaner_schema
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -126,15 +125,13 @@ class CachedOfferedCost:
         )
 
 
-def direct_definition(name: str, tool: IndexedTool, *, is_leaner: bool = False) -> Tool | None:
+def direct_definition(name: str, tool: IndexedTool) -> Tool | None:
     """Return the tool's definition under this name; None where the SDK rejects the definition.
 
-    `is_leaner` shortens its input schema.
     It has no output schema: a page of a long result is a part of its text.
     """
     try:
-        fields = tool.definition.as_object()
-        declared = Tool.model_validate(leaner_schema(fields) if is_leaner else fields)
+        declared = Tool.model_validate(tool.definition.as_object())
     except ValidationError:
         return None
     return declared.model_copy(update={"name": name, "output_schema": None})

@@ -28,7 +28,6 @@ from query.history.recorder import UsageRecorder
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import Counts, RowKey, SavingsHistory
-from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset
@@ -169,25 +168,6 @@ def test_a_choice_that_covers_too_few_calls_names_the_budget_that_covers_most(
     assert f"A budget of {small.needed_tokens} tokens (measured) covers 95% of these calls." in small.sentences
     assert whole.advised.calls == 12
     assert not [sentence for sentence in whole.sentences if "A budget of" in sentence]
-
-
-@pytest.mark.parametrize("is_leaner", [False, True])
-def test_shorter_schemas_are_offered_with_their_tokens_until_they_are_served(
-    tmp_path: Path, sqlite: SavingsHistory, is_leaner: bool
-) -> None:
-    schema = {"type": "object", "properties": {"repo_path": {"type": "string", "title": "Repo Path"}}}
-    definition = ToolDefinition.from_wire(json.dumps({"name": "log", "inputSchema": schema}))
-    record_calls(sqlite, "ann", {"git:log": 6})
-    with opened("edge", tmp_path) as index:
-        fill(index, replace(tool_costing("git:log", 100), definition=definition))
-        catalogue = replace(held(index), response_policy=ResponsePolicy(has_leaner_definitions=is_leaner))
-
-        found = advice_for(ROOT, catalogue, sqlite)
-
-    assert (found.leaner_saves.keys() == {"titles"}) is not is_leaner
-    saved = sum(found.leaner_saves.values())
-    named = f"sends {saved} tokens (measured) less: titles that repeat names ({saved})."
-    assert (named in found.sentences[-1]) is not is_leaner
 
 
 def test_without_a_budget_a_toolset_keeps_every_tool_that_was_called(edge: ToolIndex, sqlite: SavingsHistory) -> None:
@@ -394,17 +374,6 @@ async def test_without_a_toolset_the_advice_is_on_all_tools_that_had_calls(
 
     assert "advice" not in without_calls
     assert shown["advice"][0].startswith("1 tool of 100 tokens (measured) had 9 of 9 calls")
-
-
-async def test_shorter_definitions_make_the_tokens_of_the_advice_estimates(
-    edge: ToolIndex, sqlite: SavingsHistory
-) -> None:
-    record_calls(sqlite, "ann", {"git:log": 9})
-    policy = ResponsePolicy(has_leaner_definitions=True)
-
-    found = advice_for(ROOT, replace(held(edge), response_policy=policy), sqlite)
-
-    assert found.labels["tokens"] == "estimated"
 
 
 async def test_get_active_toolset_names_rivals_within_the_toolset(edge: ToolIndex, sqlite: SavingsHistory) -> None:
