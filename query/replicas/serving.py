@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from query.replicas.sets import ReplicaSets
@@ -14,6 +14,10 @@ from shared.index.tools import ToolIndex
 MAX_NAMESAKES = 1_000
 
 _SUFFIX = re.compile("@[0-9a-f]{8}$")
+# `server:tool`, a definition's name, and the names of a toolset's tools in `tools/list`.
+_OUR_FORMS = re.compile(":|__|@[0-9a-f]{8}$|_[0-9a-f]{16}$")
+# Models write `server.tool` and `server/tool` as well.
+_JOINT = re.compile("[./]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,11 @@ def first_server(name: str, servers: Sequence[str]) -> tuple[str, str]:
 
     `servers` are the first servers of a replicated tool, empty for any other.
     """
-    if servers:
-        return servers[0], without_digest(name)
+    return (servers[0], without_digest(name)) if servers else split_name(name)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the server and the tool of `server:tool`; a server's id has no colon, and a tool's name may."""
     server_id, _, tool_name = name.partition(":")
     return server_id, tool_name
 
@@ -44,6 +51,14 @@ def first_server(name: str, servers: Sequence[str]) -> tuple[str, str]:
 def without_digest(name: str) -> str:
     """Return the tool's name of `tool@digest`; any other name as it is."""
     return _SUFFIX.sub("", name)
+
+
+def reads_as_another_name(name: str, servers: Container[str]) -> bool:
+    """Return whether a tool's own name could stand for another tool, of one of these servers or of any.
+
+    Else a server could name its tool like another server's, and receive that one's calls.
+    """
+    return bool(_OUR_FORMS.search(name)) or any(name[: joint.start()] in servers for joint in _JOINT.finditer(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,8 @@ def _serving(
     servers = sets.best_first(offering)
     family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
     versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
-    if not callable_tools.are_interchangeable(tool):
+    # a name with a colon has its server
+    if ":" in tool.definition.name or not callable_tools.are_interchangeable(tool):
         shown = min(servers, key=lambda server_id: (server_id in sets.strangers, server_id != tool.server_id))
         others = [server_id for server_id in servers if server_id != shown]
         return Serving(f"{shown}:{tool.definition.name}", [shown], versions, others)
@@ -111,9 +127,9 @@ class _CallableTools:
     sets: ReplicaSets
 
     def is_ambiguous(self, tool: IndexedTool) -> bool:
-        """Return whether the tool's name alone may stand for another definition, or looks like another form of name."""
+        """Return whether the tool's name alone may stand for another definition, or reads as another name."""
         name = tool.definition.name
-        if ":" in name or _SUFFIX.search(name) or len(self.found) >= MAX_NAMESAKES:
+        if reads_as_another_name(name, self.sets.visible) or len(self.found) >= MAX_NAMESAKES:
             return True
         return _distinct(other for other in self.found if other.name == name) > 1
 

@@ -25,7 +25,8 @@ class ReplicaSets:
     representatives under the same declared name, sorted; it lacks those without relatives. `related` are
     the representatives whose definitions another one may have: those with relatives, and several without a name.
     `kinds` has the kind of each representative. `stale` are the servers whose last listing failed. `strangers` are the
-    servers without an owner, in a scope with servers that have one.
+    servers without an owner, in a scope with servers that have one, running or not. `visible` are all servers of the
+    scope, of every status.
     """
 
     by_server: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -35,6 +36,7 @@ class ReplicaSets:
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     stale: frozenset[str] = frozenset()
     strangers: frozenset[str] = frozenset()
+    visible: frozenset[str] = frozenset()
 
     def kind(self, server_id: str) -> str:
         """Return the kind of a server, which interchangeable servers share."""
@@ -89,8 +91,13 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
     stale: set[str] = set()
     everyone: set[str] = set()
     owned: set[str] = set()
-    for record in sorted(records, key=lambda record: record.server_id):
-        if scope.admits(record):
+    visible: set[str] = set()
+    of_any_status = replace(scope, status=None)
+    for record in sorted(filter(of_any_status.admits, records), key=lambda record: record.server_id):
+        visible.add(record.server_id)
+        if record.has_owner:
+            owned.add(record.server_id)
+        if scope.status in (None, record.status):
             key = set_key(record, scope, until)
             if key not in sets:
                 kinds[record.server_id] = record.kind
@@ -100,8 +107,6 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
             if record.stale_since is not None:
                 stale.add(record.server_id)
             everyone.add(record.server_id)
-            if record.has_owner:
-                owned.add(record.server_id)
     return ReplicaSets(
         by_server={server_id: tuple(members) for members in sets.values() if len(members) > 1 for server_id in members},
         relatives=_relatives(families),
@@ -110,6 +115,7 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
         kinds=kinds,
         stale=frozenset(stale),
         strangers=frozenset(everyone - owned) if owned else frozenset(),
+        visible=frozenset(visible),
     )
 
 
