@@ -14,8 +14,7 @@ from query.advice.use import ToolUse, Usage, may_see, usable_tools, usage_of
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recent_calls import DAYS
-from query.toolsets.active import with_toolset, with_toolset_scope
-from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
+from query.toolsets import direct_definition, has_offered_tools, offer_to, with_toolset, with_toolset_scope
 from shared.catalog import Encoding
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name
@@ -147,7 +146,7 @@ def _toolset_advice(
     budget: int | None,
 ) -> ToolsetAdvice:
     encoding = catalogue.encoding
-    usable = [tool for tool in found if direct_definition(tool.definition.name, tool)]
+    usable = [tool for tool in found if direct_definition(tool)]
     used = [usage.of(tool, catalogue) for tool in usable]
     offered = _offered(usage, caller, catalogue)
     budget_tokens = budget or caller.budget_tokens or tokens_of(offered) or DEFAULT_BUDGET_TOKENS
@@ -178,7 +177,7 @@ def _offered(usage: Usage, caller: Caller, catalogue: Catalogue) -> list[ToolUse
     if not has_offered_tools(caller):
         return []
     rules = catalogue.read_policy().of(caller)
-    kept = offered_tools(caller, catalogue, usage.call_counts, rules).kept
+    kept = offer_to(caller, catalogue, usage.call_counts, rules).budget.kept
     return [usage.of(tool, catalogue) for tool in kept]
 
 

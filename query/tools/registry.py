@@ -15,7 +15,7 @@ from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
 from query.tools.tool import listed
-from query.toolsets.offered import CachedOfferedCost, nothing_offered
+from query.toolsets import Offers, nothing_offered
 from shared.catalog import ToolDefinition
 from shared.text.tokens import json_text
 
@@ -41,11 +41,12 @@ def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> l
     `call_tool` needs upstreams, and `get_savings_report` needs a recorder; without them they are absent.
     """
     # without upstreams, no tool can be called and `tools/list` offers none directly
-    offered = CachedOfferedCost(catalogue) if upstreams else nothing_offered
+    offers = Offers(catalogue)
+    offered = offers.cost if upstreams else nothing_offered
     handlers: list[ToolHandler] = [FindTool(catalogue, offered), DescribeTool(catalogue)]
     if upstreams:
         handlers.append(CallTool(catalogue, upstreams))
-    handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue)]
+    handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue, offers)]
     if catalogue.recorder:
         handlers.append(GetSavingsReport(catalogue, catalogue.recorder))
     return handlers

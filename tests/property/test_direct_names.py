@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.response.recent_answers import Recent
+from query.replicas.serving import split_name
 from query.savings.ledger import Ledger
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of
-from query.toolsets.active import with_toolset_scope
-from query.toolsets.names import direct_name
+from query.toolsets import direct_name, with_toolset_scope
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
@@ -64,13 +62,14 @@ def test_servers_that_come_go_and_clash_move_no_name(listings: Sequence[tuple[st
     index.put_toolset(Toolset(name="all", tools=("mail", "mail_send", "mail__send", "m", "mail_", "mail.send")))
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
     with closing(upstreams_to({})) as upstreams:
-        toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
+        ours = builtin_tools(catalogue, upstreams)
+        toolsets = toolsets_of(catalogue, ours)
         for revision, (server, tools) in enumerate(listings, 1):
             _list(index, server, tools)
             index.put_server(_record(server, revision))
             for name, owner in _listed(toolsets, index).items():
                 assert owners.setdefault(name, owner) == owner
-            assert _listed(toolsets, index) == _listed(replace(toolsets, recent=Recent()), index)
+            assert _listed(toolsets, index) == _listed(toolsets_of(catalogue, ours), index)
 
 
 def test_the_tools_of_a_toolset_are_read_again_when_a_server_changes() -> None:
@@ -128,4 +127,4 @@ def _list(index: FakeIndex, server: str, tools: set[str]) -> None:
 
 def _listed(toolsets: Toolsets, index: FakeIndex) -> dict[str, Tool]:
     direct = toolsets.direct(with_toolset_scope(ANN, index))
-    return {name: (tool.server_id, tool.definition.name) for name, tool in direct.by_name.items()}
+    return {handler.tool.name: split_name(handler.sort_key) for handler in direct.handlers}

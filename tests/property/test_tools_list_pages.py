@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.paging.policy import ResponsePolicy
+from query.replicas.serving import split_name
 from query.savings.ledger import Ledger
 from query.server.tools_list import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
-from query.toolsets.active import with_toolset_scope
+from query.toolsets import with_toolset_scope
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -59,8 +60,8 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
             # another replica returns each page: the changes come without records, so one keeps the tools of before
             direct = toolsets_of(catalogue, ours).direct(with_toolset_scope(ANN, index))
             page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
-            shown = [direct.by_name[tool.name] for tool in page.tools if tool.name in direct.by_name]
-            yield [(tool.server_id, tool.definition.name) for tool in shown]
+            owners = {handler.tool.name: split_name(handler.sort_key) for handler in direct.handlers}
+            yield [owners[tool.name] for tool in page.tools if tool.name in owners]
             if (cursor := page.next_cursor) is None:
                 return
             for change in left:

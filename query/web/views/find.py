@@ -15,7 +15,7 @@ from query.response.summary import summary
 from query.search.ranking import DEPTH, ScoreParts, score_parts
 from query.search.request import FindRequest
 from query.search.steps import embed_steps
-from query.toolsets.offered import CachedOfferedCost
+from query.toolsets import Offers
 from query.web.call_example import call_example
 from query.web.page import Page, PageRequest
 from shared.catalog import IndexedTool, point_id
@@ -49,7 +49,7 @@ def find(request: PageRequest) -> Page:
     arguments = {"tool_description": question} | ({"cursor": cursor} if cursor else {})
     try:
         find_request = FindRequest.model_validate(arguments)
-        offered = CachedOfferedCost(request.catalogue)
+        offered = Offers(request.catalogue).cost
         response, timings = find_tool(find_request, request.caller.scope, request.catalogue, request.caller, offered)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)

@@ -30,8 +30,8 @@ from query.history.sqlite_store import SqliteHistory
 from query.history.store import Counts, RowKey, SavingsHistory
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from query.tools.get_active_toolset import GetActiveToolset
-from query.toolsets.report import ToolsetRequest
+from query.tools.get_active_toolset import GetActiveToolset, ToolsetRequest
+from query.toolsets import Offers
 from query.web.rendering import CONTENT_SECURITY_POLICY
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition, digest
 from shared.errors import HistoryUnavailable, ToolsetUnknown
@@ -406,7 +406,8 @@ def test_the_advice_of_a_caller_is_kept_for_minutes(
     reads, now_s = Mock(side_effect=sqlite.sums), [0.0]
     monkeypatch.setattr(sqlite, "sums", reads)
     with closing(UsageRecorder(sqlite)) as recorder:
-        tool = GetActiveToolset(replace(held(edge), recorder=recorder), lambda: now_s[0])
+        catalogue = replace(held(edge), recorder=recorder)
+        tool = GetActiveToolset(catalogue, Offers(catalogue), lambda: now_s[0])
 
         def advice_to(caller: Caller) -> tuple[str, int]:
             """Return the calls in the advice, and the reads of the history so far."""

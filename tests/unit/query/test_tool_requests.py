@@ -16,10 +16,10 @@ from query.paging.request import ToolRequest
 from query.search.request import FindRequest
 from query.server.mcp import service_of
 from query.tools.describe_tool import DescribeRequest
+from query.tools.get_active_toolset import ToolsetRequest
 from query.tools.get_savings_report import SavingsRequest
 from query.tools.listing import ListRequest
 from query.tools.registry import BUILTIN_TOOLS
-from query.toolsets.report import ToolsetRequest
 from tests.support.calling import catalogue_of, text_of, upstreams_to
 from tests.support.fakes import make_tool
 

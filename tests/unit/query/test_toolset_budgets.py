@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from query.history.store import SavingsHistory, summed
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
+from query.toolsets import MAX_DIRECT
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, point_id
 from shared.service.redis import connect
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
@@ -57,26 +58,32 @@ def history(request: pytest.FixtureRequest, tmp_path: Path, fake_redis: FakeRedi
         yield sqlite if request.param == "sqlite" else redis
 
 
-def index_with(budget_tokens: int) -> FakeIndex:
+def index_with(budget_tokens: int | None, costs: Mapping[str, int]) -> FakeIndex:
     """Return the server `mail`, and the toolset of all its tools with this enforced budget."""
     index, embedder = FakeIndex(), FakeEmbedder()
-    for name, tokens in COSTS.items():
+    for name, tokens in costs.items():
         index.upsert([ingested(make_tool("mail", name, f"{name} a mail", 100, model_tokens=tokens), embedder)])
     record = ServerRecord(
         server_id="mail", endpoint=Endpoint(), features_version=FEATURES_VERSION, last_listed_at=1.0, revision=1,
-        tool_count=len(COSTS), tokens={"cl100k_base": 400}, model_tokens={"cl100k_base": sum(COSTS.values())},
+        tool_count=len(costs), tokens={"cl100k_base": 100 * len(costs)},
+        model_tokens={"cl100k_base": sum(costs.values())},
     )  # fmt: skip
     index.put_server(record)
-    index.put_toolset(Toolset(name="mail", tools=("mail",), budget_tokens=budget_tokens, enforce=True))
+    enforce = budget_tokens is not None
+    index.put_toolset(Toolset(name="mail", tools=("mail",), budget_tokens=budget_tokens, enforce=enforce))
     return index
 
 
 @asynccontextmanager
 async def clients_of(
-    history: SavingsHistory, budget_tokens: int, *callers: Caller, calls: RecentCalls | None = None
+    history: SavingsHistory,
+    budget_tokens: int | None,
+    *callers: Caller,
+    calls: RecentCalls | None = None,
+    costs: Mapping[str, int] = COSTS,
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client of each caller, all of the same new process; what they do is recorded when the block ends."""
-    index = index_with(budget_tokens)
+    index = index_with(budget_tokens, costs)
     with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({})) as upstreams:
         recorder.recent_calls = calls or recorder.recent_calls
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
@@ -98,8 +105,11 @@ def use(history: SavingsHistory, caller: str, **times: int) -> None:
 async def offered(client: Client) -> tuple[list[str], list[str]]:
     """Return the tools of `mail` in `tools/list`, and its warnings."""
     page = await client.list_tools()
-    names = [tool.name.removeprefix("mail__") for tool in page.tools if tool.name.startswith("mail__")]
-    return names, list((page.meta or {}).get(WARNINGS_KEY, ()))
+    tools, warnings = page.tools, list((page.meta or {}).get(WARNINGS_KEY, ()))
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools = [*tools, *page.tools]
+    return [tool.name.removeprefix("mail__") for tool in tools if tool.name.startswith("mail__")], warnings
 
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -192,6 +202,27 @@ async def test_a_list_changes_only_when_the_calls_are_read_again(history: Saving
     assert [kept for kept, _ in before] == [["browse", "zap"]] * 3
     assert after == ["archive"]
     assert (baseline, later) == (200, 300)
+
+
+async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(tmp_path: Path) -> None:
+    names = [f"tool_{number:03}" for number in range(MAX_DIRECT + 44)]
+    by_point = sorted(names, key=lambda name: point_id("mail", name))
+    called = by_point[-30:]  # the last ones in the order of the index
+    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
+        use(history, "ann", **dict.fromkeys(called, 1))
+
+        async with clients_of(history, None, ANN, costs=dict.fromkeys(names, 10)) as (client,):
+            pages = [await offered(client) for _ in range(2)]
+            shown = await answer(client, "get_active_toolset")
+
+    (kept, warnings), again = pages
+    assert again == (kept, warnings)
+    assert len(kept) == MAX_DIRECT
+    assert set(called) <= set(kept)
+    assert set(kept) - set(called) <= set(by_point[:MAX_DIRECT])
+    assert warnings == ["Only 256 tools are offered directly, the most called first; find_tool finds the others."]
+    assert shown["warnings"] == warnings
+    assert len(shown["tools"]) == len(names)
 
 
 async def test_a_search_keeps_its_best_matches(history: SavingsHistory) -> None:
