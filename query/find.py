@@ -32,7 +32,7 @@ from query.search.no_match import is_match
 from query.search.request import FindRequest
 from query.search.search import Hit, StepResult
 from query.search.steps import Step, embed_steps
-from query.toolsets import OfferedCost, apply_budget, nothing_offered
+from query.toolsets.offers import OfferedCost, apply_budget, nothing_offered
 from shared.catalog import Scope
 
 # The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.

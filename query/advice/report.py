@@ -14,7 +14,7 @@ from query.advice.use import ToolUse, Usage, may_see, usable_tools, usage_of
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recent_calls import DAYS
-from query.toolsets import direct_definition, has_offered_tools, offer_to, with_toolset, with_toolset_scope
+from query.toolsets.offers import direct_definition, has_offered_tools, offer_to, with_toolset, with_toolset_scope
 from shared.catalog import Encoding
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name

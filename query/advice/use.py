@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from query.history.store import OTHERS, Sums
 from query.reports.access import is_unrestricted
-from query.toolsets import cost, without_denied
+from query.toolsets.offers import cost, without_denied
 from shared.catalog import IndexedTool, point_id
 
 if TYPE_CHECKING:

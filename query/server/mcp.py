@@ -42,7 +42,7 @@ from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
-from query.toolsets import with_path_toolset, with_toolset_scope
+from query.toolsets.offers import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread
 from shared.errors import (
     BudgetTooSmall,

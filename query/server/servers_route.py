@@ -18,7 +18,7 @@ from query.auth.http import caller_of, guarded
 from query.caller import ANYONE
 from query.server.http import security_of
 from query.tools.tool import CATALOGUE_UNREACHABLE
-from query.toolsets import with_toolset_scope
+from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread
 from shared.errors import CallsExhausted, IndexUnavailable, IntentsUnavailable
 

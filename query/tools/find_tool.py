@@ -20,7 +20,7 @@ from shared.catalog import ENCODINGS
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.toolsets import OfferedCost
+    from query.toolsets.offers import OfferedCost
 
 FIND_TOOL = Tool(
     name="find_tool",

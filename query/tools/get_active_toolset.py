@@ -22,7 +22,7 @@ from query.savings.context import context_meta
 from query.search.request import ToolName
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
-from query.toolsets import BudgetResult, Offer, Offers, cost, with_toolset
+from query.toolsets.offers import BudgetResult, Offer, Offers, cost, with_toolset
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.errors import HistoryUnavailable
 from shared.text.tokens import PROFILE, is_estimate, json_text

@@ -15,7 +15,7 @@ from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
 from query.tools.tool import listed
-from query.toolsets import Offers, nothing_offered
+from query.toolsets.offers import Offers, nothing_offered
 from shared.catalog import ToolDefinition
 from shared.text.tokens import json_text
 

@@ -12,7 +12,7 @@ from mcp.types import CallToolResult, Tool
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.tools.tool import ToolCallContext, ToolHandler
-from query.toolsets import Offer, Offers, direct_name, has_offered_tools, with_toolset_scope
+from query.toolsets.offers import Offer, Offers, direct_name, has_offered_tools, with_toolset_scope
 
 if TYPE_CHECKING:
     from query.caller import Caller

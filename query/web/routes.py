@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from query.auth.http import AuthFailureLog
 from query.server.http import MCP_PATH, security_of
-from query.toolsets import with_toolset_scope
+from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread
 from query.web.page import Page, PageRequest, View, message_page
 from query.web.rendering import HEADERS, render

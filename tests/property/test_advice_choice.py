@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from query.advice.choice import best_within, by_calls, calls_of, needed_tokens, tokens_of
 from query.advice.use import ToolUse
 from query.caller import Caller
-from query.toolsets import apply_budget, by_use
+from query.toolsets.offers import apply_budget, by_use
 from tests.support.fakes import make_tool
 from tests.support.profiles import examples
 

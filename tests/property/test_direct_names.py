@@ -15,7 +15,7 @@ from query.replicas.serving import split_name
 from query.savings.ledger import Ledger
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of
-from query.toolsets import direct_name, with_toolset_scope
+from query.toolsets.offers import direct_name, with_toolset_scope
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to

@@ -19,7 +19,7 @@ from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
 from query.tools.get_active_toolset import ToolsetRequest, toolset_report
 from query.tools.listing import ListRequest, list_tools
-from query.toolsets import Offers, with_toolset
+from query.toolsets.offers import Offers, with_toolset
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

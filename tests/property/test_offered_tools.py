@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 
-from query import toolsets
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from query.toolsets import with_toolset
+from query.toolsets import offers
+from query.toolsets.offers import with_toolset
 from shared.catalog import (
     ENCODINGS,
     FEATURES_VERSION,
@@ -143,7 +143,7 @@ def test_nothing_is_claimed_for_a_tool_that_is_offered_directly(
     site = site_of(fleet, Toolset(name="t", tools=tuple(selected), budget_tokens=budget, enforce=budget is not None))
     inside = [key for key in fleet if key[0] in selected or ":".join(key) in selected]
 
-    with patch.object(toolsets, "MAX_DIRECT", direct):
+    with patch.object(offers, "MAX_DIRECT", direct):
         answer, listed = site.ask(Caller("ann", toolset="t"), encoding=encoding, detail=detail)
 
     assert len(listed) <= direct
@@ -157,7 +157,7 @@ def test_nothing_is_claimed_for_a_tool_that_is_offered_directly(
 def test_the_cost_of_offered_tools_follows_the_toolset_s_servers(fleets: list[dict[Key, Tokens]]) -> None:
     toolset = Toolset(name="t", tools=("a", "b:read"))
     site = site_of({}, toolset)
-    cost, caller = toolsets.Offers(site.catalogue).cost, with_toolset(Caller("ann"), toolset)
+    cost, caller = offers.Offers(site.catalogue).cost, with_toolset(Caller("ann"), toolset)
 
     for fleet in fleets:
         site.write(fleet)
@@ -173,12 +173,12 @@ def test_the_cost_of_offered_tools_follows_the_toolset_s_servers(fleets: list[di
 def test_the_cost_of_offered_tools_is_read_once_for_all_callers_of_a_toolset() -> None:
     fleet = {("a", "read"): (100, 50), ("a", "send"): (10, 5)}
     site = site_of(fleet)
-    cost = toolsets.Offers(site.catalogue).cost
+    cost = offers.Offers(site.catalogue).cost
     selection = Toolset(name="t", tools=("a",)).selection
 
     costs = [cost(Caller(name, toolset="t", selection=selection), "cl100k_base") for name in ("ann", "bob", "ann")]
     for caller in (Caller("ann"), Caller("ann", permissions=frozenset({"catalog:read"}), selection=selection)):
-        assert cost(caller, "cl100k_base") == toolsets.NOTHING
+        assert cost(caller, "cl100k_base") == offers.NOTHING
 
     assert {(each.tokens, each.model_tokens, each.tools) for each in costs} == {(110, 55, 2)}
     assert site.index.pages_read == 1
@@ -196,9 +196,9 @@ def test_a_caller_without_directly_offered_tools_gets_the_whole_baseline() -> No
 
 
 def test_of_a_large_toolset_the_tools_that_are_not_offered_are_saved() -> None:
-    fleet = {("a", f"read_{number}"): (10, 7) for number in range(toolsets.MAX_DIRECT + 44)}
+    fleet = {("a", f"read_{number}"): (10, 7) for number in range(offers.MAX_DIRECT + 44)}
     site = site_of(fleet, Toolset(name="t", tools=("a",)))
-    listed = sorted(fleet, key=lambda key: point_id(*key))[: toolsets.MAX_DIRECT]
+    listed = sorted(fleet, key=lambda key: point_id(*key))[: offers.MAX_DIRECT]
 
     answer, _ = site.ask(Caller("ann", toolset="t"), detail="detailed")
 

@@ -17,7 +17,7 @@ from query.savings.ledger import Ledger
 from query.search.no_match import NO_THRESHOLD
 from query.search.request import FindRequest
 from query.tools.find_tool import FindTool
-from query.toolsets import nothing_offered
+from query.toolsets.offers import nothing_offered
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
 from tests.support.builders import Clock
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

@@ -14,7 +14,7 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
-from query.toolsets import direct_name
+from query.toolsets.offers import direct_name
 from shared.catalog import OPERATOR_SOURCE, IndexedTool, Scope, Status, digest
 from shared.errors import ServerNotRunning, ToolNotFound
 from tests.support.fakes import FakeEmbedder, FakeIndex

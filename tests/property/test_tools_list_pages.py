@@ -15,7 +15,7 @@ from query.savings.ledger import Ledger
 from query.server.tools_list import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
-from query.toolsets import with_toolset_scope
+from query.toolsets.offers import with_toolset_scope
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

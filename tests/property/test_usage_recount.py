@@ -32,7 +32,7 @@ from query.reports.access import report_for
 from query.reports.savings import SavingsReport
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
-from query.toolsets import with_toolset_scope
+from query.toolsets.offers import with_toolset_scope
 from shared.catalog import FEATURES_VERSION, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.text.tokens import count_forms, counter, counters
 from shared.toolset import Toolset

@@ -15,7 +15,7 @@ from query.response.summary import summary
 from query.search.ranking import DEPTH, ScoreParts, score_parts
 from query.search.request import FindRequest
 from query.search.steps import embed_steps
-from query.toolsets import Offers
+from query.toolsets.offers import Offers
 from query.web.call_example import call_example
 from query.web.page import Page, PageRequest
 from shared.catalog import IndexedTool, point_id

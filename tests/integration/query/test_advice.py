@@ -31,7 +31,7 @@ from query.history.store import Counts, RowKey, SavingsHistory
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset, ToolsetRequest
-from query.toolsets import Offers
+from query.toolsets.offers import Offers
 from query.web.rendering import CONTENT_SECURITY_POLICY
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition, digest
 from shared.errors import HistoryUnavailable, ToolsetUnknown

@@ -23,7 +23,7 @@ from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey, ServerSize
 from query.savings.ledger import Ledger
-from query.toolsets import with_toolset
+from query.toolsets.offers import with_toolset
 from query.web.page import Page, PageRequest
 from query.web.rendering import ahead, render
 from query.web.server_facts import NextRun, next_run, split_error

@@ -24,7 +24,7 @@ from query.history.store import SavingsHistory, summed
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
-from query.toolsets import MAX_DIRECT
+from query.toolsets.offers import MAX_DIRECT
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, point_id
 from shared.service.redis import connect
 from shared.toolset import Toolset

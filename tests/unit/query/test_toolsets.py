@@ -15,7 +15,7 @@ from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
-from query.toolsets import apply_budget
+from query.toolsets.offers import apply_budget
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.text.tokens import estimate_tool
 from shared.toolset import Toolset
