@@ -509,7 +509,7 @@ async def test_the_state_of_one_replica_is_refused_for_another(servers: Recordin
 
 async def test_another_name_of_the_same_call_needs_no_second_question(servers: RecordingServers) -> None:
     async with client_of(catalogue_with(ASK), servers, user=User()) as client:
-        assert not (await repeat(client, await asked(client, "db__drop", a=1, b=2), "drop", b=2, a=1)).is_error
+        assert not (await repeat(client, await asked(client, "db:drop", a=1, b=2), "drop", b=2, a=1)).is_error
 
 
 async def test_a_state_without_an_answer_is_no_consent_and_is_used(servers: RecordingServers) -> None:

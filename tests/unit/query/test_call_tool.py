@@ -172,39 +172,17 @@ async def test_a_name_of_several_servers_is_answered_with_all_of_them() -> None:
 
 @both_eras
 @pytest.mark.parametrize("name", ["time.convert", "time__convert", "time/convert"])
-async def test_a_server_and_a_tool_that_are_joined_otherwise_are_understood(name: str, mode: str) -> None:
-    for server_name in (None, "time"):
-        result = await call(CONVERT, name=name, server_name=server_name, mode=mode)
+async def test_a_name_that_joins_server_and_tool_in_another_way_is_sent_nowhere_and_the_tool_is_named(
+    name: str, mode: str
+) -> None:
+    stranger = make_tool("units", name)
 
-        assert text_of(result).startswith(WAS_SENT)
+    result = await call(CONVERT, stranger, name=name, mode=mode)
 
-
-async def test_a_joined_name_is_split_at_each_place() -> None:
-    tools = [make_tool("a.b", "c.d"), make_tool("x_", "y"), make_tool("x", "_y")]
-
-    assert text_of(await call(*tools, name="a.b.c.d")).startswith("a.b: ")
-    assert text_of(await call(*tools, name="x___y")) == ("'x___y' may be a tool of several servers: x:_y, x_:y")
-
-
-async def test_the_exact_name_has_precedence_over_a_joined_one() -> None:
-    tools = [CONVERT, make_tool("units", "time.convert")]
-
-    assert text_of(await call(*tools, name="time.convert")).startswith("units: ")
-
-
-async def test_a_joined_name_reaches_no_tool_of_another_scope_or_of_a_server_that_is_stopped() -> None:
-    hidden = replace(CONVERT, groups=frozenset({"hr"}))
-    stopped = catalogue_of([replace(CONVERT, status="stopped")])
-    record = stopped.index.server("time")
-    assert record is not None
-    stopped.index.put_server(record.model_copy(update={"status": "stopped"}))
-
-    unseen = await call(hidden, name="time.convert", caller=Caller("ann", groups=frozenset({"code"})))
-
-    assert text_of(unseen) == "'time.convert' is no tool that you may use"
-    assert text_of(await call(catalogue=stopped, name="time.convert")) == (
-        "time: is stopped, so its tools cannot be called now"
-    )
+    assert result.is_error
+    assert text_of(result).startswith(f"{name!r} is no tool that you may use; the nearest: ")
+    assert "time:convert" in text_of(result)
+    assert text_of(await call(CONVERT, stranger, name=f"units:{name}", mode=mode)).startswith("units: ")
 
 
 async def test_a_caller_without_the_permission_is_refused_and_not_offered_the_tool() -> None:

@@ -257,7 +257,7 @@ def test_unknown_names_are_searched_five_at_a_time() -> None:
 
     described = describe_tools(DescribeRequest(names=[f"time:zone{n}" for n in range(20)]), Scope(), catalogue)
 
-    assert all(each.candidates and each.candidates[0] == "time:convert_time" for each in described.not_found or ())
+    assert [bool(each.candidates) for each in described.not_found or ()] == [True] * 20
     assert index.reads["search"] == 4
     assert sum(index.reads.values()) <= 8
 

@@ -24,7 +24,7 @@ from query.history.store import SavingsHistory, summed
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
-from query.toolsets.offers import MAX_DIRECT
+from query.toolsets import offers
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, point_id
 from shared.service.redis import connect
 from shared.toolset import Toolset
@@ -204,10 +204,13 @@ async def test_a_list_changes_only_when_the_calls_are_read_again(history: Saving
     assert (baseline, later) == (200, 300)
 
 
-async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(tmp_path: Path) -> None:
-    names = [f"tool_{number:03}" for number in range(MAX_DIRECT + 44)]
+async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "MAX_DIRECT", 20)
+    names = [f"tool_{number:02}" for number in range(25)]
     by_point = sorted(names, key=lambda name: point_id("mail", name))
-    called = by_point[-30:]  # the last ones in the order of the index
+    called = by_point[-4:]  # the last ones in the order of the index
     with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
         use(history, "ann", **dict.fromkeys(called, 1))
 
@@ -217,10 +220,10 @@ async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(
 
     (kept, warnings), again = pages
     assert again == (kept, warnings)
-    assert len(kept) == MAX_DIRECT
+    assert len(kept) == 20
     assert set(called) <= set(kept)
-    assert set(kept) - set(called) <= set(by_point[:MAX_DIRECT])
-    assert warnings == ["Only 256 tools are offered directly, the most called first; find_tool finds the others."]
+    assert set(kept) - set(called) <= set(by_point[:20])
+    assert warnings == ["Only 20 tools are offered directly, the most called first; find_tool finds the others."]
     assert shown["warnings"] == warnings
     assert len(shown["tools"]) == len(names)
 
