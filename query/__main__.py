@@ -12,11 +12,10 @@ import structlog
 
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
-from query.catalogue import Catalogue, live_catalogue
+from query.catalogue import Catalogue, live_catalogue, live_index
 from query.history import recording
 from query.reports.catalogue_size import sampling
 from query.reports.dead_letters import dead_letter_counter
-from query.search.live_index import live_index
 from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of

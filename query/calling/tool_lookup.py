@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from query.catalogue import Catalogue
-from query.replicas.serving import MAX_NAMESAKES, reads_as_another_name, split_name, without_digest
-from query.replicas.sets import ReplicaSets
+from query.replicas import MAX_NAMESAKES, ReplicaSets, reads_as_another_name, split_name, without_digest
 from query.search.ranking import DEPTH, rank
 from query.search.search import STEPS_AT_A_TIME
 from query.search.steps import embed_steps

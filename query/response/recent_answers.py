@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from query.response.find_response import FindResponse
+    from query.answers.fit import FindResponse
 
 MOST = 512
 # A usual answer has less. This bounds the memory of all kept answers.

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import get_args
 
-from query.replicas.sets import ReplicaSets
+from query.replicas import ReplicaSets
 from query.savings.records import Records, summed
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
 from query.turns import began_at_s

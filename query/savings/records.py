@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import islice
 
-from query.replicas.sets import ReplicaSets, replica_sets
+from query.replicas import ReplicaSets, replica_sets
 from query.savings.savings import UNCOUNTED_SHOWN, Baseline
 from shared.catalog import Encoding, Scope, ServerRecord
 

@@ -8,12 +8,12 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.answers.detail import FoundTool, to_found_tool
 from query.caller import Caller
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
 from query.paging.request import ToolRequest
-from query.replicas.serving import Replicated, Serving, servings
-from query.response.find_response import FoundTool, to_found_tool
+from query.replicas import Replicated, Serving, servings
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
@@ -86,10 +86,10 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
     tools: list[FoundTool] = []
     for found in resolved:
         give_way()  # a definition may be large
-        tool, stale_since = found.tool, ledger.stale_since(found.tool.server_id)
-        own = Serving(tool.qualified_name, (tool.server_id,))
+        tool = found.tool
+        own = Serving(tool.qualified_name, (tool.server_id,), ledger.stale_since(tool.server_id))
         served = own if found.is_server_named else serving[tool.qualified_name]
-        described = to_found_tool(tool, served, None, stale_since, encoding, request.detail)
+        described = to_found_tool(tool, served, None, encoding, request.detail)
         tools.append(described.model_copy(update={"token_count": tool.token_counts.get(encoding)}))
     problems = [
         _not_described(name, error) for name, error in resolutions.items() if not isinstance(error, ResolvedName)

@@ -8,11 +8,10 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from prometheus_client import Counter
 
+from query.answers.fit import FindResponse
 from query.caller import Caller
-from query.find import find_tool
-from query.response.find_response import FindResponse
+from query.find import Timings, find_tool
 from query.response.recent_answers import RecentAnswers
-from query.response.timings import Timings
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool

@@ -13,12 +13,11 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
 from query.advice.report import toolset_advice
+from query.answers.detail import context_meta, tool_info
 from query.caller import Caller
 from query.history.recent_calls import REFRESH_S
 from query.paging.request import ToolRequest
 from query.response.recent_answers import Recent
-from query.response.tool_info import tool_info
-from query.savings.context import context_meta
 from query.search.request import ToolName
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool

@@ -10,9 +10,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from query.response.find_response import ServedBy, served_by, shown_definition
-from query.response.tool_info import ToolInfo, is_none, tool_info
-from query.savings.context import CAMEL_CASE, ContextInfo, ContextMeta
+from query.answers.detail import (
+    CAMEL_CASE,
+    ContextInfo,
+    ContextMeta,
+    ServedBy,
+    ToolInfo,
+    is_none,
+    served_by,
+    shown_definition,
+    tool_info,
+)
 from shared.catalog import Encoding, IndexedTool
 
 ListDetail = Literal["name", "summary", "detailed", "full"]

@@ -20,13 +20,12 @@ from typing import Any
 import structlog
 from pydantic import BaseModel
 
+from query.answers.detail import context_info, context_meta
 from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.paging.request import ToolRequest
-from query.replicas.serving import Replicated, servings
-from query.replicas.sets import ReplicaSets
-from query.savings.context import context_info, context_meta
+from query.replicas import ReplicaSets, Replicated, servings
 from query.savings.ledger import Ledger
 from query.search.filters import filter_warnings
 from query.search.request import ToolNames, intersection

@@ -17,7 +17,7 @@ from query.toolsets.offers import Offer, Offers, direct_name, has_offered_tools,
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.replicas.sets import ReplicaSets
+    from query.replicas import ReplicaSets
     from shared.catalog import IndexedTool
 
 # Toolsets whose tools are kept: each has up to MAX_DIRECT definitions.

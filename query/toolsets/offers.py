@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from query.history.recent_calls import NO_CALLS, CallCounts
-from query.replicas.serving import split_name
+from query.replicas import split_name
 from query.response.recent_answers import Recent
 from query.savings.savings import Baseline
 from shared.catalog import point_id
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.policy.rules import CallerRules
-    from query.replicas.sets import ReplicaSets
+    from query.replicas import ReplicaSets
     from shared.catalog import Encoding, IndexedTool
     from shared.index.tools import ToolIndex
     from shared.toolset import Toolset

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from query.replicas.sets import set_key
-from query.savings.context import share
+from query.answers.detail import share
+from query.replicas import set_key
 from shared.text.tokens import PROFILE, Profile
 
 if TYPE_CHECKING:

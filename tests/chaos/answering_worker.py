@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
-from query.catalogue import live_catalogue
-from query.search.live_index import live_index
+from query.catalogue import live_catalogue, live_index
 from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of

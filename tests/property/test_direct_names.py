@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.replicas.serving import split_name
+from query.replicas import split_name
 from query.savings.ledger import Ledger
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of

@@ -9,11 +9,11 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
-from query.search.no_match import MIN_COVERAGE, coverage, fit, is_match, step_similarity
+from query.search.match import MIN_COVERAGE, coverage, fit, is_match, step_similarity
 from query.search.request import FindRequest
 from query.search.search import StepResult
 from query.search.steps import Step

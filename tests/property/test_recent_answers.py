@@ -14,7 +14,7 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.response.recent_answers import KEEP_S, MAX_TOKENS, MOST, RecentAnswers
 from query.savings.ledger import Ledger
-from query.search.no_match import NO_THRESHOLD
+from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from query.tools.find_tool import FindTool
 from query.toolsets.offers import nothing_offered

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.paging.policy import ResponsePolicy
-from query.replicas.serving import split_name
+from query.replicas import split_name
 from query.savings.ledger import Ledger
 from query.server.tools_list import page_of_tools
 from query.tools.registry import builtin_tools

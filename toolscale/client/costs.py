@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from query.savings.context import share
+from query.answers.detail import share
 from shared.quoting import printable
 from toolscale.client.query import Ask
 from toolscale.console import percent, thousands

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.table import Table
 
-from query.response.summary import type_name
+from query.answers.detail import type_name
 from shared.errors import ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.client.query import Ask

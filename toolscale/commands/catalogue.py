@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from query.replicas.serving import first_server
+from query.replicas import first_server
 from shared.errors import ServiceRejected, ToolscaleError
 from shared.quoting import printable, quoted_name
 from shared.service.logging import configure_logging

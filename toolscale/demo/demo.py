@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.status import Status
 
 from query.catalogue import catalogue_of
-from query.search.tool_categories import category_vectors
+from query.search.match import category_vectors
 from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import build_server

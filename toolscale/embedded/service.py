@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from query.caller import operator
 from query.calling.upstreams import Upstreams, upstreams_of
-from query.catalogue import Catalogue, live_catalogue
+from query.catalogue import Catalogue, live_catalogue, live_index
 from query.history import recording
 from query.reports.catalogue_size import sampling
-from query.search.live_index import live_index
 from query.server.http import MCP_PATH, HttpServer
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pydantic import ValidationError
 
+from query.answers.detail import summary
 from query.find import find_tool
-from query.replicas.serving import Replicated
-from query.response.summary import summary
+from query.replicas import Replicated
 from query.search.ranking import DEPTH, ScoreParts, score_parts
 from query.search.request import FindRequest
 from query.search.steps import embed_steps
@@ -24,7 +24,7 @@ from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from query.response.find_response import FoundTool
+    from query.answers.detail import FoundTool
 
 _log = structlog.get_logger()
 

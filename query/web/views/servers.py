@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from query.answers.detail import first_sentence, share
 from query.history.periods import today
 from query.reports.access import is_unrestricted, sees_whole
-from query.response.summary import first_sentence
-from query.savings.context import share
 from query.tools.listing import tools_of
 from query.web.charts import chart
 from query.web.page import Page, PageRequest, message_page

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from query.replicas.serving import Replicated, Serving, servings
+from query.answers.detail import first_sentence
+from query.replicas import Replicated, Serving, servings
 from query.reports.tool_use import ToolUse, tool_use
-from query.response.summary import first_sentence
 from query.web.page import Page, PageRequest, message_page
 from query.web.row_pages import ROWS
 from query.web.servers import ServerRow, state_of

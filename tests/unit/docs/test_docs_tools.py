@@ -14,14 +14,13 @@ import pytest
 from mcp.types import INVALID_PARAMS
 from pydantic import BaseModel
 
+from query.answers.detail import ContextMeta, ToolInfo
+from query.answers.fit import FindResponse
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.reports.savings import SavingsReport
-from query.response.find_response import FindResponse
-from query.response.tool_info import ToolInfo
-from query.savings.context import ContextMeta
 from query.savings.ledger import Ledger
 from query.tools.describe_tool import DescribeResponse
 from query.tools.listed import ListedServer

@@ -11,13 +11,13 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, Tool
 
+from query.answers.detail import summary
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.cursors import Cursors, own_cursors
 from query.cursors.store import MemoryStore
 from query.paging.budget import counting
 from query.paging.policy import ResponsePolicy
-from query.response.summary import summary
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
 from query.server.paging import CALL_TOOL

@@ -14,12 +14,22 @@ from hypothesis import strategies as st
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.savings.ledger import Ledger
-from query.search.no_match import CATEGORY_WEIGHT, NO_MATCH_THRESHOLD, NO_THRESHOLD, adjusted_similarity, is_match
+from query.search.match import (
+    CATEGORIES,
+    CATEGORY_WEIGHT,
+    NEAREST,
+    NO_MATCH_THRESHOLD,
+    NO_THRESHOLD,
+    adjusted_similarity,
+    category_similarity,
+    category_vectors,
+    is_match,
+    passages,
+)
 from query.search.ranking import similarity
 from query.search.request import FindRequest
 from query.search.search import StepResult
 from query.search.steps import Step
-from query.search.tool_categories import CATEGORIES, NEAREST, category_similarity, category_vectors, passages
 from shared.catalog import Candidates, Scope
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder, query_vectors

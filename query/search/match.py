@@ -1,14 +1,23 @@
-"""Detection of searches without a match: no tool is better than a wrong one."""
+"""Detection of searches without a match: no tool is better than a wrong one.
+
+Short queries are similar to everything and whole tasks to nothing, so a cosine means little by itself. It is compared
+with that of reference objects, the tool categories (cohort normalisation). Speaker verification has the same problem
+and compares with a cohort of other speakers. Source: Higgins, Bahler and Porter, "Speaker Verification Using Randomized
+Phrase Prompting", Digital Signal Processing 1, 1991.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from query.search.ranking import similarity
-from query.search.tool_categories import category_similarity
 from shared.catalog import Candidates, IndexedTool, QueryVectors
 from shared.text.bm25 import tool_terms
 
@@ -33,6 +42,13 @@ NO_MATCH_THRESHOLD = 0.26
 NO_THRESHOLD = -1.0
 # Tools whose terms are remembered, some 6 KB each.
 REMEMBERED_TERMS = 1024
+# Texts of tool categories; every query is about equally far from the others.
+NEAREST = 3
+
+CATEGORIES: Mapping[str, str] = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
+
+_vectors_by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
+_lock = Lock()
 
 
 def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder, no_match_threshold: float) -> bool:
@@ -120,3 +136,35 @@ def _terms(tool: IndexedTool) -> frozenset[int]:
 @lru_cache(REMEMBERED_TERMS)
 def _terms_of(definition: ToolDefinition, server_id: str) -> frozenset[int]:
     return frozenset(tool_terms(definition, server_id).indices)
+
+
+def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float:
+    """Return the mean cosine of a query's vector, of unit length, to the nearest texts of the tool categories.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    cosines = category_vectors(embedder) @ query
+    cosines.sort()
+    return float(cosines[-NEAREST:].mean())
+
+
+def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
+    """Return the texts' vectors, shape (texts, dimension), unit rows; an embedder embeds them once.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    with _lock:
+        if embedder not in _vectors_by_embedder:
+            vectors = embedder.passages(passages())
+            vectors.flags.writeable = False  # all callers share them
+            _vectors_by_embedder[embedder] = vectors
+        return _vectors_by_embedder[embedder]
+
+
+def passages() -> list[str]:
+    """Return the texts that represent the categories: one for each object, then one for each category."""
+    listed = ((category, objects.split(", ")) for category, objects in CATEGORIES.items())
+    of_objects = [f"create a new {each} in {category}" for category, objects in listed for each in objects]
+    return [*of_objects, *(f"{category}: {objects}" for category, objects in CATEGORIES.items())]
