@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.paging.policy import ResponsePolicy, response_policy
-from query.policy.rules import ReadPolicy, no_policy, policy_reader
-from query.savings.ledger import Ledger, Run, run_behind, run_now
+from query.policy import ReadPolicy, no_policy, policy_reader
+from query.records import Ledger, Run, run_behind, run_now
 from query.search.match import NO_MATCH_THRESHOLD, category_vectors
 from shared.errors import FollowedConfigUnavailable, ModelUnavailable
 from shared.index.versions import active_index

@@ -16,7 +16,7 @@ from query.answers.fit import FindResponse, SearchResult, within_budget
 from query.caller import ANYONE, Caller
 from query.replicas import Replicated, Serving, servings
 from query.response.pages import SearchPages
-from query.savings.savings import Baseline
+from query.savings import Baseline
 from query.search.filters import excluded_definitions, filter_warnings
 from query.search.match import is_match
 from query.search.search import Hit, Search

@@ -16,7 +16,7 @@ from benchmarks.throughput.results import Frozen, Spread
 from query.advice.rivals import SIMILAR, near_pairs, takes_the_same
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.listing import tools_of
 from shared.catalog import Encoding, IndexedTool, Scope
 

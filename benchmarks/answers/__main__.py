@@ -22,7 +22,7 @@ from query.catalogue import Catalogue
 from query.find import Timings, find_tool
 from query.paging.budget import counting
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope

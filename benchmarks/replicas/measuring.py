@@ -18,7 +18,7 @@ from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.budget import counting
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope, point_id

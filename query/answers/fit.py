@@ -15,7 +15,7 @@ from query.answers.detail import DetailLevel, FoundTool, to_found_tool
 from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.response.pages import TOOL
-from query.savings.savings import Baseline, TokenMetrics, token_metrics
+from query.savings import Baseline, TokenMetrics, token_metrics
 from shared.errors import BudgetTooSmall
 from shared.text.tokens import Counter, json_text
 

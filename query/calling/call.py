@@ -27,7 +27,7 @@ from query.calling.tool_lookup import resolve_tool_name
 from query.calling.upstream_request import ResourceRead
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.policy.rules import Action, CallerRules
+from query.policy import Action, CallerRules
 from shared.catalog import IndexedTool, Scope, ServerRecord, ToolDefinition
 from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
 from shared.quoting import quoted_name

@@ -22,7 +22,7 @@ from shared.text.tokens import json_text
 if TYPE_CHECKING:
     from mcp.types import ListToolsResult
 
-    from query.savings.savings import Baseline
+    from query.savings import Baseline
     from shared.catalog import Encoding
 
 TOOLS_LIST = "tools/list"

@@ -17,7 +17,7 @@ from shared.service.every import every
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.savings.ledger import Ledger
+    from query.records import Ledger
 
 SAMPLE_EVERY_S = 10.0
 _NOTHING: Mapping[str, ServerSize] = {}

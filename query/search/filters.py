@@ -11,7 +11,7 @@ from query.replicas import MAX_NAMESAKES, split_name, without_digest
 from shared.catalog import Scope, point_id
 
 if TYPE_CHECKING:
-    from query.savings.ledger import Ledger
+    from query.records import Ledger
     from shared.index.tools import ToolIndex
 
 # More would crowd out the tools of a short answer.

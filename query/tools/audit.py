@@ -28,7 +28,7 @@ from shared.errors import (
 if TYPE_CHECKING:
     from query.calling.call import ResolvedTool
     from query.history.store import Row
-    from query.policy.rules import Action
+    from query.policy import Action
 
 # The outcomes of calls that Toolscale ended itself.
 _ENDED_HERE = frozenset(

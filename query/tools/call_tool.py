@@ -9,11 +9,11 @@ from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
 
 from query.calling.call import CallResult, ResolvedTool, call_tool, check_parameters, resolve_tool
+from query.calling.confirmation import CallToConfirm, Confirmations
 from query.calling.pool import CallResources
 from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
 from query.paging.links import Links
-from query.policy.confirmation import CallToConfirm, Confirmations
 from query.tools.audit import CallAudit
 from query.tools.confirm import confirm
 from query.tools.revisions import for_protocol

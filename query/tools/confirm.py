@@ -10,12 +10,12 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from query.policy.confirmation import CONFIRM_S
+from query.calling.confirmation import CONFIRM_S
 from shared.errors import CallNotConfirmed, ConfirmationRequired, CursorsUnavailable
 from shared.quoting import quoted_name
 
 if TYPE_CHECKING:
-    from query.policy.confirmation import CallToConfirm, Confirmations
+    from query.calling.confirmation import CallToConfirm, Confirmations
     from query.tools.tool import ToolCallContext
 
 KEY = "confirm"

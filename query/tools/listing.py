@@ -25,8 +25,8 @@ from query.catalogue import Catalogue
 from query.paging.budget import Budget, CursorText, MaxTokens
 from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
 from query.paging.request import ToolRequest
+from query.records import Ledger
 from query.replicas import ReplicaSets, Replicated, servings
-from query.savings.ledger import Ledger
 from query.search.filters import filter_warnings
 from query.search.request import ToolNames, intersection
 from query.tools.listed import ListDetail, ReplicaSetCost, ToolsInOrder, listed_servers

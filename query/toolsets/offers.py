@@ -18,7 +18,7 @@ from starlette.requests import Request
 from query.history.recent_calls import NO_CALLS, CallCounts
 from query.replicas import split_name
 from query.response.recent_answers import Recent
-from query.savings.savings import Baseline
+from query.savings import Baseline
 from shared.catalog import point_id
 from shared.quoting import quoted_name
 from shared.text.tokens import estimate_tool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.policy.rules import CallerRules
+    from query.policy import CallerRules
     from query.replicas import ReplicaSets
     from shared.catalog import Encoding, IndexedTool
     from shared.index.tools import ToolIndex

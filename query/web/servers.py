@@ -14,7 +14,7 @@ from shared.text.tokens import PROFILE, Profile
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.savings.savings import Baseline
+    from query.savings import Baseline
     from shared.catalog import Encoding, Scope, ServerRecord
 
 State = Literal["quarantined", "failing", "stale", "awaited", "installing", "stopped", "fresh"]

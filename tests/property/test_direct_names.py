@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.records import Ledger
 from query.replicas import split_name
-from query.savings.ledger import Ledger
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of
 from query.toolsets.offers import direct_name, with_toolset_scope

@@ -12,7 +12,7 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.budget import MIN_TOKENS, counting
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.settings import ResponseMode

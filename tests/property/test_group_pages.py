@@ -19,7 +19,7 @@ from query.caller import USING, Caller
 from query.catalogue import Catalogue
 from query.paging.budget import MIN_TOKENS
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from shared.toolset import Toolset
 from tests.property.test_group_properties import (

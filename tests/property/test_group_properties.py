@@ -22,8 +22,8 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import summed
+from query.records import Ledger
 from query.reports.catalogue_size import CatalogueSampler
-from query.savings.ledger import Ledger
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord, Status
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
+from query.records import Ledger
 from query.response.recent_answers import Recent
-from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
 from query.tools.get_active_toolset import ToolsetRequest, toolset_report

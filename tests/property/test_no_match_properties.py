@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.match import MIN_COVERAGE, coverage, fit, is_match, step_similarity
 from query.search.request import FindRequest
 from query.search.search import StepResult

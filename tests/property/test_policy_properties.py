@@ -21,7 +21,7 @@ from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.registry import BUILTIN_TOOLS
 from shared.catalog import IndexedTool

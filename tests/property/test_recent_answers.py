@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
+from query.records import Ledger
 from query.response.recent_answers import KEEP_S, MAX_TOKENS, MOST, RecentAnswers
-from query.savings.ledger import Ledger
 from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from query.tools.find_tool import FindTool

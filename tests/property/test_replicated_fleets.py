@@ -19,7 +19,7 @@ from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Endpoint, IndexedTool, Scope, Selection, Status, catalog_digest, digest, point_id
 from shared.index.tools import ToolIndex

@@ -24,7 +24,7 @@ from query.cursors.store import CursorStore
 from query.find import find_tool
 from query.paging.budget import MIN_TOKENS
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import IndexedTool, Scope, Selection
 from shared.errors import BudgetTooSmall

@@ -14,8 +14,8 @@ from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.budget import counting
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
-from query.savings.savings import UNCOUNTED_SHOWN
+from query.records import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.savings import UNCOUNTED_SHOWN
 from query.search.request import FindRequest
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from query.calling.tool_lookup import ResolvedName, resolve_tool_name, resolve_tool_names
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from query.toolsets.offers import direct_name
 from shared.catalog import OPERATOR_SOURCE, IndexedTool, Scope, Status, digest

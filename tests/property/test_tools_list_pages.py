@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.paging.policy import ResponsePolicy
+from query.records import Ledger
 from query.replicas import split_name
-from query.savings.ledger import Ledger
 from query.server.tools_list import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of

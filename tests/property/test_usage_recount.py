@@ -28,9 +28,9 @@ from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import SavingsHistory
 from query.paging.policy import ResponsePolicy
+from query.records import Ledger
 from query.reports.access import report_for
 from query.reports.savings import SavingsReport
-from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.toolsets.offers import with_toolset_scope
 from shared.catalog import FEATURES_VERSION, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition

@@ -14,7 +14,7 @@ from mcp.types import CallToolResult, TextContent
 from query.calling.connection import CallLimits
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition

@@ -20,7 +20,7 @@ from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.history.recorder import UsageRecorder
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.http import http_app
 from query.server.listener import HttpListener
 from query.server.mcp import service_of

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from query.catalogue import catalogue_of
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.http import http_app
 from query.server.listener import HttpListener
 from query.server.mcp import build_server

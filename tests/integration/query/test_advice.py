@@ -28,7 +28,7 @@ from query.history.recorder import UsageRecorder
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import Counts, RowKey, SavingsHistory
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset, ToolsetRequest
 from query.toolsets.offers import Offers

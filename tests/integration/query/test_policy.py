@@ -29,7 +29,7 @@ from query.cursors import Cursors
 from query.cursors.sealing import KEY_BYTES, Sealer
 from query.cursors.store import CursorStore, MemoryStore
 from query.paging.policy import ResponsePolicy
-from query.policy.rules import Policy
+from query.policy import Policy
 from query.server.http import http_app
 from query.server.listener import HttpListener
 from query.server.mcp import service_of

@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from typer.testing import CliRunner
 
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import build_server

@@ -16,7 +16,7 @@ import structlog
 from mcp import Client
 
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of

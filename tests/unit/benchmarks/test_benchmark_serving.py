@@ -14,7 +14,7 @@ from benchmarks.serving.results import PINGS, Results
 from benchmarks.throughput.embedded import embedded_settings
 from query.catalogue import Catalogue
 from query.history import recording
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.registry import builtin_tools
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex

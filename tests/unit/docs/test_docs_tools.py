@@ -20,8 +20,8 @@ from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
+from query.records import Ledger
 from query.reports.savings import SavingsReport
-from query.savings.ledger import Ledger
 from query.tools.describe_tool import DescribeResponse
 from query.tools.listed import ListedServer
 from query.tools.registry import builtin_tools

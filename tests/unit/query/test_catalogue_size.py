@@ -16,8 +16,8 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import ServerSize
+from query.records import Ledger
 from query.reports.catalogue_size import CatalogueSampler, sampling
-from query.savings.ledger import Ledger
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, Status
 from shared.errors import HistoryUnavailable
 from tests.support.fakes import FakeEmbedder, FakeIndex

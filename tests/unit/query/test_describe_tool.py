@@ -11,7 +11,7 @@ from mcp.types import TextContent
 
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.tools import describe_tool
 from query.tools.describe_tool import DESCRIBE_TOOL, DescribeRequest, describe_tools

@@ -20,7 +20,7 @@ from query.find import (
     Timings,
     find_tool,
 )
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
 from shared.errors import IndexUnavailable

@@ -12,7 +12,7 @@ from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.ranking import DEPTH
 from query.search.request import FindRequest
 from shared.catalog import REPLICA_SET, Endpoint, IndexedTool, Scope

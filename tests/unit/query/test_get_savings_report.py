@@ -17,8 +17,8 @@ from query.catalogue import Catalogue
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
+from query.records import Ledger
 from query.reports.catalogue_size import CatalogueSampler
-from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
 from shared.catalog import FEATURES_VERSION, Endpoint, Selection, ServerRecord

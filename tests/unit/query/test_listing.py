@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.listing import KEPT_S, NAMES_ONLY, KeptNames, ListRequest, list_tools
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
 from shared.text.tokens import counter, json_text

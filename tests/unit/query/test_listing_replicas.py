@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.listing import ListRequest, list_tools
 from shared.catalog import Scope, ToolPage
 from shared.text.tokens import counter, json_text

@@ -18,7 +18,7 @@ from query.catalogue import Catalogue
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.web.page import PageRequest
 from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
 from query.web.views.overview import overview

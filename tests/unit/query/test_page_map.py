@@ -10,7 +10,7 @@ import pytest
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.web.context_map import PARTS, READ_TOOLS, SERVERS, STRIP, TOOLS, Tile, context_map
 from query.web.page import PageRequest
 from query.web.servers import servers_for

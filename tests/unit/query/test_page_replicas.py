@@ -10,7 +10,7 @@ import pytest
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.toolsets.offers import with_toolset
 from query.web.servers import servers_for
 from shared.catalog import Endpoint, ServerRecord

@@ -22,7 +22,7 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey, ServerSize
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.toolsets.offers import with_toolset
 from query.web.page import Page, PageRequest
 from query.web.rendering import ahead, render

@@ -18,7 +18,7 @@ from query.cursors import Cursors, own_cursors
 from query.cursors.store import MemoryStore
 from query.paging.budget import counting
 from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.server.paging import CALL_TOOL
 from query.tools.registry import builtin_tools

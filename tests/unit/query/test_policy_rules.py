@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.caller import Caller
-from query.policy.rules import Action, Annotation, Policy, annotations_of, policy_reader, read_policy
+from query.policy import Action, Annotation, Policy, annotations_of, policy_reader, read_policy
 from shared.catalog import ToolDefinition
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.server.metrics_route import CatalogueGauges
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord, Status

@@ -12,7 +12,7 @@ from query.calling.call import resolve_tool
 from query.calling.request import CallRequest
 from query.calling.tool_lookup import ResolvedName, resolve_tool_name
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.describe_tool import DescribeRequest, describe_tools
 from shared.catalog import IndexedTool, Scope, ServerRecord, ToolName
 from shared.errors import ToolNotFound

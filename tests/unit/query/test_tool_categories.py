@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.match import (
     CATEGORIES,
     CATEGORY_WEIGHT,

@@ -21,7 +21,7 @@ from query.history.recorder import UsageRecorder
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import SavingsHistory, summed
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets import offers

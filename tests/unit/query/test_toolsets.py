@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.offers import apply_budget

@@ -1,4 +1,4 @@
-"""The baseline's hot path: the servers' own token sums, kept in memory and brought up to date on each use.
+"""The records of servers, kept in memory and brought up to date on each use: the hot path of the baseline.
 
 The index's exact sum over the tools defines a baseline; the records are a cache of it, which the workers audit.
 
@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, lru_cache, partial
+from itertools import islice
 from typing import get_args
 
-from query.replicas import ReplicaSets
-from query.savings.records import Records, summed
-from query.savings.savings import UNCOUNTED_SHOWN, Baseline
+from query.replicas import ReplicaSets, replica_sets
+from query.savings import UNCOUNTED_SHOWN, Baseline
 from query.turns import began_at_s
 from shared.catalog import Encoding, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
@@ -35,6 +35,8 @@ OVERLAP_EVERY_S = 1.0
 EVERYTHING_EVERY_S = 60.0
 # Reading all records at once is faster than reading more than these one by one.
 FEW = 100
+# Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
+CACHED_SCOPES = 256
 
 
 Run = Callable[[Callable[[], None]], None]
@@ -107,7 +109,8 @@ class Ledger:
             IndexUnavailable: the records could not be read.
         """
         self.refresh()
-        return self._records.sum_of(scope, encoding) if scope.is_of_whole_servers else self._summed(scope, encoding)
+        is_whole = scope.is_of_whole_servers
+        return self._records.within(scope).cost(encoding) if is_whole else self._summed(scope, encoding)
 
     def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
         """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
@@ -118,7 +121,7 @@ class Ledger:
         self.refresh()
         admitted = [record for record in self._records.by_id.values() if scope.admits(record)]
         if scope.is_of_whole_servers:
-            costs = self._records.costs_in(encoding)
+            costs = self._records.costs(encoding)
             return {record.server_id: costs[record.server_id] for record in admitted}
         return {record.server_id: self._of_records([record], scope, encoding) for record in admitted}
 
@@ -152,19 +155,19 @@ class Ledger:
 
     def being_listed(self, scope: Scope) -> tuple[int, int]:
         """Return how many servers of the scope are not listed yet, and of how many, as of the last refresh."""
-        return self._records.being_listed(scope)
+        return self._records.within(scope).being_listed
 
     def corpus(self, scope: Scope) -> Scope:
         """Return a scope of the same tools, without any condition if it has all tools of the index.
 
         As of the last refresh.
         """
-        is_whole = scope == Scope() and self._records.are_running()
+        is_whole = scope == Scope() and self._records.are_running
         return Scope(status=None) if is_whole else scope
 
     def revisions(self, scope: Scope) -> tuple[int, ...]:
         """Return the revisions of the scope's servers, as of the last refresh: equal ones have the same tools."""
-        return self._records.revisions_of(scope)
+        return self._records.within(scope).revisions
 
     def record(self, server_id: str) -> ServerRecord | None:
         """Return the record of a server, as of the last refresh; None: it is not known."""
@@ -176,7 +179,7 @@ class Ledger:
         Servers that changed after the revision `until` are in no set with others.
         """
         is_current = until is None or max(self.revisions(scope), default=0) <= until
-        return self._records.replica_sets_of(scope, None if is_current else until)
+        return self._records.replica_sets(scope, None if is_current else until)
 
     def stale_since(self, server_id: str) -> float | None:
         """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
@@ -250,3 +253,82 @@ class Ledger:
                 return
             self._replace(before, self._index.servers(), ())
             self._renewed_at_s = begun_s
+
+
+class Records:
+    """The records of one moment by server id, with what they add up to in each scope. Safe to use from several threads.
+
+    They never change: `updated` returns others, so each sum is computed once.
+    """
+
+    def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
+        self.by_id = by_id
+        self._costs: dict[Encoding, Mapping[str, Baseline]] = {}
+        self._within = lru_cache(CACHED_SCOPES)(partial(ScopeRecords, by_id.values()))
+        self._replica_sets = lru_cache(CACHED_SCOPES)(partial(replica_sets, by_id.values()))
+
+    def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
+        """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""
+        changed = {record.server_id: record for record in records if record != self.by_id.get(record.server_id)}
+        if not changed and not gone:
+            return self
+        kept = {server: record for server, record in self.by_id.items() if server not in gone} if gone else self.by_id
+        return Records({**kept, **changed})
+
+    @cached_property
+    def are_running(self) -> bool:
+        """Whether there are servers, and all run."""
+        return bool(self.by_id) and all(record.status == "running" for record in self.by_id.values())
+
+    def costs(self, encoding: Encoding) -> Mapping[str, Baseline]:
+        """Return the cost of each server's tools."""
+        if encoding not in self._costs:
+            self._costs[encoding] = {server: summed([record], encoding) for server, record in self.by_id.items()}
+        return self._costs[encoding]
+
+    def within(self, scope: Scope) -> ScopeRecords:
+        """Return the records that a scope admits."""
+        return self._within(scope)
+
+    def replica_sets(self, scope: Scope, until: int | None) -> ReplicaSets:
+        """Return the replica sets of a scope, without servers that changed after a revision."""
+        return self._replica_sets(scope, until)
+
+
+class ScopeRecords:
+    """The records that a scope admits."""
+
+    def __init__(self, records: Iterable[ServerRecord], scope: Scope) -> None:
+        self.records = tuple(filter(scope.admits, records))
+        self._costs: dict[Encoding, Baseline] = {}
+
+    def cost(self, encoding: Encoding) -> Baseline:
+        """Return the cost of all tools of these servers."""
+        if encoding not in self._costs:
+            self._costs[encoding] = summed(self.records, encoding)
+        return self._costs[encoding]
+
+    @cached_property
+    def revisions(self) -> tuple[int, ...]:
+        """The revisions of these servers, sorted."""
+        return tuple(sorted(record.revision for record in self.records))
+
+    @cached_property
+    def being_listed(self) -> tuple[int, int]:
+        """How many of these servers are not listed yet, and of how many."""
+        awaited = sum(not record.is_listed and record.stale_since is None for record in self.records)
+        return awaited, len(self.records)
+
+
+def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
+    """Return the cost of these servers' tools; a server that was never listed adds nothing."""
+    listed = [record for record in records if record.is_listed]
+    uncounted = [record for record in listed if record.uncounted.get(encoding)]
+    names = (f"{record.server_id}:{name}" for record in uncounted for name in record.uncounted[encoding])
+    return Baseline(
+        tokens=sum(record.tokens.get(encoding, 0) for record in listed),
+        tools=sum(record.tool_count for record in listed),
+        uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
+        model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
+        uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
+    )
