@@ -224,8 +224,11 @@ def servings(
     found = index.tool_names(replicated, searched.scope, MAX_NAMESAKES) if replicated else []
     is_all = allowed.scope == searched.scope
     callable_tools = found if is_all else index.tool_names(replicated, allowed.scope, MAX_NAMESAKES)
+    known = _CallableTools(callable_tools, allowed.sets)
     return {
-        tool.qualified_name: _serving(tool, searched.sets, found, _CallableTools(callable_tools, allowed.sets))
+        tool.qualified_name: _serving(tool, searched.sets, found, known)
+        if tool.definition.name in replicated
+        else Serving(tool.qualified_name, [tool.server_id], searched.sets.stale_since([tool.server_id]))
         for tool in tools
     }
 

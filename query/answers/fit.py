@@ -33,13 +33,16 @@ _LEVELS: Mapping[ResponseMode, tuple[DetailLevel, ...]] = {
     "summary": ("summary", "name"),
 }
 
+# A guess at the tokens of an answer without tools; with a good guess, an answer is counted once.
+FEW_TOKENS = 300
+
 _log = structlog.get_logger()
 
 
 class FindResponse(BaseModel):
     """The best tools first, what they saved, and what the caller should know about them."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     tools: list[FoundTool]
     no_match: bool | None = None
@@ -155,7 +158,7 @@ class _Level:
             keywords_only=result.keywords_only or None,
             token_metrics=metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
             warnings=[*result.warnings, *self._staleness(shown), *self.truncation(count), *result.budget_warnings],
-            next_cursor=None if is_all else cursor or result.cursor_after(shown),
+            nextCursor=None if is_all else cursor or result.cursor_after(shown),
         )
         return counted(response, self.budget.count)
 
@@ -191,7 +194,7 @@ def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
             keywords_only=result.keywords_only or None,
             token_metrics=metrics.model_copy(update={"uncounted": []}) if has_nearest else metrics,
             warnings=[*result.warnings, *result.budget_warnings],
-            next_cursor=next_cursor,
+            nextCursor=next_cursor,
         )
         return counted(empty, budget.count)
 
@@ -230,7 +233,8 @@ def counted(response: FindResponse, count: Counter) -> FindResponse:
         net = metrics.net_of(tokens)
         return len(str(tokens)), net < 0, len(str(net))
 
-    tried = [metrics.returned_tokens]  # an answer has a few more
+    # an answer has a few more tokens than its tools, and some hundred without any
+    tried = [max(metrics.returned_tokens, FEW_TOKENS)]
     while (tokens := count(text(tried[-1]))) not in tried and shape(tokens) != shape(tried[-1]):
         tried.append(tokens)
     tokens = tokens if tokens not in tried else max(tried[tried.index(tokens) :])

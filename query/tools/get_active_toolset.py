@@ -146,17 +146,16 @@ def _budget(caller: Caller, result: BudgetResult) -> dict[str, Any]:
     """
     if caller.budget_tokens is None:
         return {}
-    left_out = [{"name": tool.qualified_name, "tokens": cost(tool, result.encoding)} for tool in result.excluded]
-    wanted = result.tokens + sum(tool["tokens"] for tool in left_out)
+    costs = {tool.qualified_name: cost(tool, result.encoding) for tool in result.excluded}
     return {
         "budget": {
             "tokens": caller.budget_tokens,
             "encoding": result.encoding,
             "enforcedTokens": caller.limit_tokens,
             "used": result.tokens,
-            "exceededBy": max(0, wanted - caller.budget_tokens),
+            "exceededBy": max(0, result.tokens + sum(costs.values()) - caller.budget_tokens),
         },
-        "leftOut": left_out,
+        "leftOut": [{"name": name, "tokens": tokens} for name, tokens in costs.items()],
     }
 
 
