@@ -59,16 +59,15 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     configure_logging(settings.log_level)
     configure_tracing("toolscale-query", full_environment())
     if stdio:
-        with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
-            serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
+        with _catalogue(settings) as catalogue:
+            serve_stdio(service_of(catalogue, upstreams_of(settings), stdio_caller(settings)))
         return
     with (
         # opened before the model, so that an invalid setting fails at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
-        closing(upstreams_of(settings)) as upstreams,
     ):
-        server = service_of(catalogue, upstreams, listener.authenticate)
+        server = service_of(catalogue, upstreams_of(settings), listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
         routes = [*page_routes(catalogue, listener), metrics]
         HttpServer(

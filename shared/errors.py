@@ -23,6 +23,7 @@
         ├── EventInvalid          an event violates the contract; names the field
         ├── ServerAuthRequired    401 or 403: credentials are missing or wrong
         ├── ProtocolViolation     not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── ServerFlooded         the server sent more messages than it may
         ├── NotificationsUnsupported  the server does not notify of changes
         ├── ListingTooLarge       a limit on bytes, pages or tools was exceeded
         ├── AddressForbidden      the operator does not allow the endpoint
@@ -78,6 +79,10 @@ class InstanceMismatch(Permanent):
     """Another Toolscale answers at the address of this one."""
 
 
+PERHAPS_CARRIED_OUT = "may have been carried out or not"
+"""Ends a sentence about a call whose delivery is unknown."""
+
+
 class Delivery(Enum):
     """How far a tool call got before an error: not sent, perhaps carried out, or answered by its server."""
 
@@ -112,7 +117,13 @@ class ServerError(ToolscaleError):
 
 
 class ServerUnreachable(ServerError, Retryable):
-    """No connection to the server, or it broke."""
+    """No connection to the server, or it broke: with `in_mid_call`, while a call was in flight."""
+
+    in_mid_call = False
+
+    def __str__(self) -> str:
+        is_uncertain = self.in_mid_call and self.delivery is Delivery.UNKNOWN
+        return f"{super().__str__()}, which {PERHAPS_CARRIED_OUT}" if is_uncertain else super().__str__()
 
 
 class ServerTimeout(ServerError, Retryable):
@@ -120,7 +131,9 @@ class ServerTimeout(ServerError, Retryable):
 
 
 class ServerFailed(ServerError, Retryable):
-    """The server answered with an error."""
+    """The server answered with an error; `code` is that of JSON-RPC, if it has one."""
+
+    code: int | None = None
 
 
 class ServerNotRunning(ServerError, Retryable):
@@ -175,6 +188,10 @@ class ServerAuthRequired(ServerError, Permanent):
 
 class ProtocolViolation(ServerError, Permanent):
     """The server violates the MCP specification."""
+
+
+class ServerFlooded(ServerError, Permanent):
+    """The server sent more messages than it may, so its session was ended."""
 
 
 class NotificationsUnsupported(ServerError, Permanent):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,7 +99,7 @@ def service_of(
     """Return the MCP server of this catalogue; without upstreams, no tool can be called."""
     handlers = builtin_tools(catalogue, upstreams)
     toolsets, reader = toolsets_of(catalogue, handlers), ReadResource(catalogue, upstreams) if upstreams else None
-    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader)
+    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader, upstreams)
 
 
 def build_server(
@@ -109,10 +109,12 @@ def build_server(
     toolsets: Toolsets | None = None,
     catalogue: Catalogue | None = None,
     reader: ToolHandler | None = None,
+    upstreams: Upstreams | None = None,
 ) -> Server[Any]:
     """Return an MCP server of these tools and of each caller's toolset; any replica answers any request.
 
     With a reader, the server has resources: those that results link to, and no list of them.
+    The connections of upstreams outlive the requests that opened them, and end when the server does.
 
     The catalogue's recorder records what leaves. The low-level server leaves schemas, errors and texts to us: a caller
     pays for their tokens.
@@ -130,6 +132,8 @@ def build_server(
         on_read_resource=partial(tools.read, reader) if reader else None,
         # else the SDK lists all tools on every call over HTTP, for headers that no built-in tool declares
         get_tool_input_schema=lambda _: None,
+        # entered once for all requests over HTTP, and once for each client over stdio
+        lifespan=lambda _: upstreams.running() if upstreams else nullcontext(),
     )
 
 

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from query.calling.call import CallResult, ResolvedTool, call_tool, check_parameters, resolve_tool
 from query.calling.confirmation import CallToConfirm, Confirmations
-from query.calling.pool import CallResources
-from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
+from query.calling.sessions import CallResources, Progress
 from query.paging.links import Links
 from query.tools.audit import CallAudit
 from query.tools.confirm import confirm
@@ -148,6 +147,6 @@ def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAu
         CallsExhausted: the caller has as many calls in flight as the limit allows.
     """
     # the session drops reports to a caller that did not ask for progress
-    progress = ProgressRelay(context.mcp_context.session.report_progress)
+    progress = Progress(context.mcp_context.session.report_progress)
     slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
     return CallResources(progress, slot, audit.on_failover)

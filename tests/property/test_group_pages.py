@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -65,9 +65,9 @@ async def asking(fleet: Sequence[Server], caller: Caller, mode: str) -> AsyncGen
     index.put_toolset(EVERYTHING)
     # whether anything fits hangs on how rare a word is, which is counted over all tools
     over = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=ANSWERS)
-    with closing(upstreams_to({})) as upstreams:
-        async with Client(service_of(over, upstreams, lambda _: caller), mode=mode) as client:
-            yield client
+    upstreams = upstreams_to({})
+    async with Client(service_of(over, upstreams, lambda _: caller), mode=mode) as client:
+        yield client
 
 
 def of_groups(groups: frozenset[str] | None, name: str = "ann") -> Caller:

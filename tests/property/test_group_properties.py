@@ -132,10 +132,10 @@ def answers(
 
     async def ask(file: Path) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
-        with closing(upstreams_to({})) as upstreams:
-            app = app_of(catalogue(fleet), authentication, upstreams)
-            async with http_client(app, "token") as http, mcp_client(http, mode) as client:
-                results = [await client.call_tool(name, arguments) for name, arguments in calls]
+        upstreams = upstreams_to({})
+        app = app_of(catalogue(fleet), authentication, upstreams)
+        async with http_client(app, "token") as http, mcp_client(http, mode) as client:
+            results = [await client.call_tool(name, arguments) for name, arguments in calls]
         return [block.text for result in results for block in result.content if isinstance(block, TextContent)]
 
     with tempfile.TemporaryDirectory() as directory:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -94,11 +93,11 @@ class Site:
         """Return an answer of `find_tool`, and the tools of the toolset in `tools/list`."""
 
         async def ask() -> tuple[dict[str, Any], list[Key]]:
-            with closing(upstreams_to({})) as upstreams:
-                async with Client(service_of(self.catalogue, upstreams, lambda _: caller)) as client:
-                    result = await client.call_tool("find_tool", {"tool_description": "read a file", **arguments})
-                    assert not result.is_error, result.content
-                    listed = (await client.list_tools()).tools
+            upstreams = upstreams_to({})
+            async with Client(service_of(self.catalogue, upstreams, lambda _: caller)) as client:
+                result = await client.call_tool("find_tool", {"tool_description": "read a file", **arguments})
+                assert not result.is_error, result.content
+                listed = (await client.list_tools()).tools
             direct = [tool.description or "" for tool in listed if (tool.description or "").startswith("key ")]
             return dict(result.structured_content), [(key.split()[1], key.split()[2]) for key in direct]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -212,7 +211,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     text = "one two three four " * 200
-    with recording_servers(FLEET, text) as servers, closing(upstreams_to(servers.targets)) as upstreams:
+    with recording_servers(FLEET, text) as servers:
+        upstreams = upstreams_to(servers.targets)
         yield Site(servers, upstreams)
 
 

@@ -418,7 +418,8 @@ def of(caller: Caller, _: object) -> Caller:
 
 @pytest.fixture(scope="module")
 def upstreams() -> Generator[Upstreams]:
-    with scripted_http(upstream) as server, closing(upstreams_to({"up": HttpTarget(server.url)})) as opened:
+    with scripted_http(upstream) as server:
+        opened = upstreams_to({"up": HttpTarget(server.url)})
         yield opened
 
 

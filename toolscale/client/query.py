@@ -109,10 +109,10 @@ def _of_catalogue(settings: Settings, token: str | None) -> Generator[CallTool]:
 def _own_service(settings: Settings) -> Generator[Server[Any]]:
     """Open the index and yield the service over it; the first query loads the model, and the first call a server."""
     versions = open_index_versions(settings, FastEmbedder(settings.embedding_model))
-    with closing(versions.store), closing(upstreams_of(settings)) as upstreams:
+    with closing(versions.store):
         versions.ensure_own_version()
         active, _ = versions.current()
-        yield service_of(catalogue_of(active.index, active.embedder, settings), upstreams)
+        yield service_of(catalogue_of(active.index, active.embedder, settings), upstreams_of(settings))
 
 
 @contextmanager

@@ -54,11 +54,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunningService:
-    """Ingestion, catalogue and upstreams of a data directory."""
+    """Ingestion and catalogue of a data directory."""
 
     embedded: Embedded
     catalogue: Catalogue
-    upstreams: Upstreams
 
 
 @contextmanager
@@ -70,8 +69,8 @@ def running(settings: Settings) -> Generator[RunningService]:
     """
     if settings.mcp_config:
         _check(settings.mcp_config)
-    with _running(settings) as (embedded, catalogue), closing(upstreams_of(settings)) as upstreams:
-        yield RunningService(embedded, catalogue, upstreams)
+    with _running(settings) as (embedded, catalogue):
+        yield RunningService(embedded, catalogue)
 
 
 @contextmanager
@@ -88,16 +87,18 @@ def sessions_only(settings: Settings) -> Generator[Sessions]:
 @contextmanager
 def _sessions(service: RunningService) -> Generator[Sessions]:
     settings = service.embedded.settings
+    # these sessions have an event loop of their own, so also connections of their own
+    server_for = partial(_server, service, upstreams_of(settings))
     with (
         listening(settings) as listener,
-        sessions_running(partial(_server, service), partial(_refusal, settings), listener) as sessions,
+        sessions_running(server_for, partial(_refusal, settings), listener) as sessions,
     ):
         yield sessions
 
 
-def _server(service: RunningService, hello: Hello) -> Server[Any]:
+def _server(service: RunningService, upstreams: Upstreams, hello: Hello) -> Server[Any]:
     caller = operator(hello.groups, hello.toolset)
-    return service_of(service.catalogue, service.upstreams, lambda _: caller)
+    return service_of(service.catalogue, upstreams, lambda _: caller)
 
 
 def _refusal(settings: Settings, hello: Hello) -> str | None:
@@ -166,7 +167,7 @@ def answer(service: RunningService, listener: HttpListener, instance_id: str) ->
     """Answer over HTTP, and to the clients over stdio of other processes, until a signal."""
     embedded, catalogue = service.embedded, service.catalogue
     with _events_routes(embedded) as events, _sessions(service):
-        server = service_of(catalogue, service.upstreams, listener.authenticate)
+        server = service_of(catalogue, upstreams_of(embedded.settings), listener.authenticate)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
         servers = servers_route(catalogue, listener, partial(_records, service))

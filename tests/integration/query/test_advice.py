@@ -338,7 +338,8 @@ def test_only_the_most_used_tools_are_compared(
 
 async def shown_to(index: ToolIndex, history: SavingsHistory, caller: Caller, **arguments: Any) -> dict[str, Any]:
     """Return the answer of `get_active_toolset`."""
-    with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({})) as upstreams:
+    upstreams = upstreams_to({})
+    with closing(UsageRecorder(history)) as recorder:
         catalogue = replace(held(index), recorder=recorder)
         async with Client(service_of(catalogue, upstreams, lambda _: caller)) as client:
             result = await client.call_tool("get_active_toolset", arguments)

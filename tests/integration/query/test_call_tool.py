@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.calling.connection import CallLimits
-from query.calling.failover import ReplicatedCall
-from query.calling.pool import CallResources
-from query.calling.progress import ProgressRelay
-from query.calling.upstreams import Upstreams
+from query.calling.limits import CallLimits
+from query.calling.sessions import CallResources, Progress
+from query.calling.upstreams import ReplicatedCall, Upstreams
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import calling, started, text_of, tool_of, upstreams_to
@@ -88,16 +85,16 @@ async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> No
             tool=tool, arguments=arguments, replicas=(ServerRecord(server_id="s", endpoint=Endpoint()),)
         )
         with upstreams.admission.admitted("someone") as slot:
-            await upstreams.call(one, CallResources(ProgressRelay(slowly), slot))
+            await upstreams.call(one, CallResources(Progress(slowly), slot))
 
-    with closing(upstreams_to({"s": callable_stdio()})) as upstreams:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call_one_step, upstreams)
-            await handing.wait()
-            # its answer comes after that of the step, by the same connection
-            await result_of("echo", {"words": "hi"}, upstreams)
-            told.append("later result")
-            go_on.set()
+    upstreams = upstreams_to({"s": callable_stdio()})
+    async with upstreams.running(), anyio.create_task_group() as tasks:
+        tasks.start_soon(call_one_step, upstreams)
+        await handing.wait()
+        # its answer comes after that of the step, by the same connection
+        await result_of("echo", {"words": "hi"}, upstreams)
+        told.append("later result")
+        go_on.set()
 
     assert told == ["later result", 1, "result"]
 

@@ -35,7 +35,8 @@ def anyio_backend() -> str:
 )
 async def test_only_the_calls_of_commands_are_recorded(tmp_path: Path, mode: str, name: str, own: set[str]) -> None:
     with closing(SqliteHistory(tmp_path / "history.sqlite3", 30)) as history:
-        with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({"s": callable_stdio()})) as upstreams:
+        upstreams = upstreams_to({"s": callable_stdio()})
+        with closing(UsageRecorder(history)) as recorder:
             server = service_of(replace(catalogue_of([ECHO]), recorder=recorder), upstreams)
             async with Client(server, mode=mode, client_info=Implementation(name=name, version="1")) as client:
                 await client.list_tools()

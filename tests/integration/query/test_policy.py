@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, I
 
 from query.auth.authentication import Authentication
 from query.caller import Caller
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.cursors import Cursors
 from query.cursors.sealing import KEY_BYTES, Sealer
@@ -94,11 +94,11 @@ async def clients(
     catalogue: Catalogue, servers: RecordingServers, *callers: Caller, user: User | None = None, mode: str = MODERN
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client for each caller."""
-    with closing(upstreams_to(servers.targets)) as upstreams:
-        async with AsyncExitStack() as stack:
-            services = [service_of(catalogue, upstreams, always(caller)) for caller in callers]
-            opened = [Client(service, mode=mode, elicitation_callback=user) for service in services]
-            yield [await stack.enter_async_context(client) for client in opened]
+    upstreams = upstreams_to(servers.targets)
+    async with AsyncExitStack() as stack:
+        services = [service_of(catalogue, upstreams, always(caller)) for caller in callers]
+        opened = [Client(service, mode=mode, elicitation_callback=user) for service in services]
+        yield [await stack.enter_async_context(client) for client in opened]
 
 
 @asynccontextmanager
@@ -314,10 +314,9 @@ async def test_invalid_arguments_are_refused_before_the_user_is_asked(servers: R
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_over_http_only_the_newer_revision_can_ask(tmp_path: Path, servers: RecordingServers, mode: str) -> None:
     user, catalogue = User(), catalogue_with(ASK)
-    app, close = http_of(catalogue, servers, static(tmp_path / "tokens.toml", ann=entry("good")))
+    app = http_of(catalogue, servers, static(tmp_path / "tokens.toml", ann=entry("good")))
     async with http_client(app, "good") as http, mcp_client(http, mode, user=user) as client:
         result = await call(client)
-    close()
 
     assert (servers.received == [("db", "drop")]) == (mode == MODERN)
     if mode == "legacy":
@@ -328,9 +327,8 @@ async def test_over_http_only_the_newer_revision_can_ask(tmp_path: Path, servers
 def http_of(catalogue: Catalogue, servers: RecordingServers, authentication: Authentication) -> Any:
     listener = HttpListener(socket.socket(), authentication)
     listener.close()
-    upstreams = upstreams_to(servers.targets)
-    server = service_of(catalogue, upstreams, listener.authenticate)
-    return http_app(server, listener, index=catalogue.index), upstreams.close
+    server = service_of(catalogue, upstreams_to(servers.targets), listener.authenticate)
+    return http_app(server, listener, index=catalogue.index)
 
 
 # --- confirmed calls that are not sent ---
@@ -341,15 +339,15 @@ async def test_a_confirmed_call_above_the_limit_of_its_caller_is_not_asked_about
     servers: RecordingServers, mode: str
 ) -> None:
     user = User()
-    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
-        service = service_of(catalogue_with(ASK), upstreams, always(ANN))
-        async with Client(service, mode=mode, elicitation_callback=user) as client:
-            with upstreams.admission.admitted("ann"):
-                refused = [await call(client, table="a"), await call(client, table="a")]
-            assert len(user.questions) == 1
-            retried = await call(client, table="a")
-            assert len(user.questions) == 1
-            await call(client, table="a")
+    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
+    service = service_of(catalogue_with(ASK), upstreams, always(ANN))
+    async with Client(service, mode=mode, elicitation_callback=user) as client:
+        with upstreams.admission.admitted("ann"):
+            refused = [await call(client, table="a"), await call(client, table="a")]
+        assert len(user.questions) == 1
+        retried = await call(client, table="a")
+        assert len(user.questions) == 1
+        await call(client, table="a")
 
     assert ["has 1 calls in flight" in reason(result) for result in refused] == [True, True]
     assert not retried.is_error
@@ -364,19 +362,19 @@ async def test_a_confirmation_of_a_call_without_a_free_connection_is_of_that_cal
     user, released = User(), threading.Event()
     servers.on_call = {"web": held_until(released)}
     catalogue = catalogue_with(rule("ask", servers=["db"]), DROP, READ, make_tool("web", "wait"))
-    with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
-        services = [service_of(catalogue, upstreams, always(caller)) for caller in (ANN, Caller("bob"))]
-        ann, bob = (Client(service, mode=mode, elicitation_callback=user) for service in services)
-        async with ann, bob:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, bob, "web:wait")
-                await anyio.to_thread.run_sync(eventually, lambda: servers.received)
-                assert "all 1 connections" in reason(await call(ann, table="a"))
-                released.set()
-            for client, name, table in [(bob, "db:drop", "a"), (ann, "db:drop", "b"), (ann, "db:read", "a")]:
-                await call(client, name, table=table)
-            assert len(user.questions) == 4
-            assert not (await call(ann, table="a")).is_error
+    upstreams = upstreams_to(servers.targets, CallLimits(max_connections=1))
+    services = [service_of(catalogue, upstreams, always(caller)) for caller in (ANN, Caller("bob"))]
+    ann, bob = (Client(service, mode=mode, elicitation_callback=user) for service in services)
+    async with ann, bob:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, bob, "web:wait")
+            await anyio.to_thread.run_sync(eventually, lambda: servers.received)
+            assert "all 1 connections" in reason(await call(ann, table="a"))
+            released.set()
+        for client, name, table in [(bob, "db:drop", "a"), (ann, "db:drop", "b"), (ann, "db:read", "a")]:
+            await call(client, name, table=table)
+        assert len(user.questions) == 4
+        assert not (await call(ann, table="a")).is_error
 
     assert len(user.questions) == 4
 
@@ -393,15 +391,15 @@ async def test_a_call_that_a_replica_may_have_carried_out_does_not_give_its_conf
     tools = make_tool("", "read", read_only=True), make_tool("", "wait")
     known = replicated(["db1", "db2"], *tools, protocol_version=HANDSHAKE, first="db1")
     catalogue = replace(known, read_policy=lambda: policy(rule("ask", tools=["read"])))
-    with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
-        service = service_of(catalogue, upstreams, always(ANN))
-        async with Client(service, mode=MODERN, elicitation_callback=user) as client:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, client, "db1:wait")
-                await anyio.to_thread.run_sync(eventually, lambda: servers.received)
-                assert "all 1 connections" in reason(await call(client, "read"))
-                released.set()
-            await call(client, "read")
+    upstreams = upstreams_to(servers.targets, CallLimits(max_connections=1))
+    service = service_of(catalogue, upstreams, always(ANN))
+    async with Client(service, mode=MODERN, elicitation_callback=user) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, client, "db1:wait")
+            await anyio.to_thread.run_sync(eventually, lambda: servers.received)
+            assert "all 1 connections" in reason(await call(client, "read"))
+            released.set()
+        await call(client, "read")
 
     assert len(user.questions) == 2
 
@@ -413,13 +411,13 @@ async def test_a_confirmation_that_was_given_back_expires_after_five_minutes(
     user, now_s = User(), 1_000.0
     cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), MemoryStore(900, 1 << 20))
     catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
-    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
-        service = service_of(catalogue, upstreams, always(ANN))
-        async with Client(service, mode=MODERN, elicitation_callback=user) as client:
-            with upstreams.admission.admitted("ann"):
-                await call(client)
-            now_s += later_s
+    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
+    service = service_of(catalogue, upstreams, always(ANN))
+    async with Client(service, mode=MODERN, elicitation_callback=user) as client:
+        with upstreams.admission.admitted("ann"):
             await call(client)
+        now_s += later_s
+        await call(client)
 
     assert len(user.questions) == questions
 
@@ -586,12 +584,12 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
 async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
     cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
     catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
-    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
-        service = service_of(catalogue, upstreams, always(ANN))
-        async with Client(service, mode="legacy", elicitation_callback=User()) as client:
-            with upstreams.admission.admitted("ann"):
-                assert "has 1 calls in flight" in reason(await call(client))
-            assert not (await call(client)).is_error
+    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
+    service = service_of(catalogue, upstreams, always(ANN))
+    async with Client(service, mode="legacy", elicitation_callback=User()) as client:
+        with upstreams.admission.admitted("ann"):
+            assert "has 1 calls in flight" in reason(await call(client))
+        assert not (await call(client)).is_error
 
 
 async def test_the_question_quotes_the_model_and_shows_how_much_it_leaves_out(servers: RecordingServers) -> None:

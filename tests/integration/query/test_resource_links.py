@@ -27,7 +27,7 @@ from mcp.types import (
 )
 
 from query.caller import Caller
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.cursors import Cursors
 from query.cursors.sealing import KEY_BYTES, Sealer
@@ -121,12 +121,12 @@ async def served(
     limits: CallLimits = PATIENT,
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client for each caller of a service with this catalogue."""
-    with closing(upstreams_to(targets, limits)) as upstreams:
-        async with (
-            Client(service_of(catalogue, upstreams, lambda _: callers[0]), mode=mode) as first,
-            Client(service_of(catalogue, upstreams, lambda _: callers[-1]), mode=mode) as last,
-        ):
-            yield [first, last]
+    upstreams = upstreams_to(targets, limits)
+    async with (
+        Client(service_of(catalogue, upstreams, lambda _: callers[0]), mode=mode) as first,
+        Client(service_of(catalogue, upstreams, lambda _: callers[-1]), mode=mode) as last,
+    ):
+        yield [first, last]
 
 
 def at(server: ScriptedServer) -> Target:
@@ -286,7 +286,8 @@ async def test_the_path_of_a_toolset_limits_what_is_read(mode: str) -> None:
     catalogue.index.put_toolset(Toolset(name="within", tools=("files",)))
     catalogue.index.put_toolset(Toolset(name="without", tools=("files:close",)))
     library = Library({NOTES: {"text": "buy milk"}})
-    with scripted_http(library) as files, closing(upstreams_to({"files": at(files)})) as upstreams:
+    with scripted_http(library) as files:
+        upstreams = upstreams_to({"files": at(files)})
         async with http_client(app_of(catalogue.index, upstreams=upstreams)) as http:
             async with mcp_client(http, mode) as client:
                 (link,) = await links_of(client)

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.records import Ledger
 from shared.intents.definitions import Definitions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -78,6 +77,7 @@ def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_trans
 def tool_names(directory: Path) -> set[str]:
     """Return the names of all tools that a query service offers."""
     index = FakeIndex()
-    with recording(embedded_settings(directory)) as savings, closing(upstreams_to({})) as upstreams:
+    upstreams = upstreams_to({})
+    with recording(embedded_settings(directory)) as savings:
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)
         return {offer.tool.name for offer in builtin_tools(catalogue, upstreams)}

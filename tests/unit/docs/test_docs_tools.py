@@ -38,10 +38,10 @@ SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILIN
 def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
     """Yield the input schema of each tool of ours, as it is listed, by name."""
     index = FakeIndex()
+    upstreams = upstreams_to({})
     with (
         closing(SqliteHistory(tmp_path / "savings.sqlite3", 1)) as history,
         closing(UsageRecorder(history)) as recorder,
-        closing(upstreams_to({})) as upstreams,
     ):
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
         yield {offer.tool.name: listed(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
 
 from query.caller import Caller
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
@@ -56,13 +56,13 @@ async def call(
     catalogue: Catalogue | None = None,
     limits: CallLimits = PATIENT,
 ) -> CallToolResult:
-    with closing(upstreams_to(SENT, limits)) as upstreams:
-        ours = builtin_tools(catalogue or catalogue_of(tools), upstreams)
-        server = build_server(ours, lambda _: caller or Caller("anyone"))
-        request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
-        request |= {"server_name": server_name} if server_name else {}
-        async with Client(server, mode=mode) as client:
-            answer = await _answer(client, request)
+    upstreams = upstreams_to(SENT, limits)
+    ours = builtin_tools(catalogue or catalogue_of(tools), upstreams)
+    server = build_server(ours, lambda _: caller or Caller("anyone"))
+    request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
+    request |= {"server_name": server_name} if server_name else {}
+    async with Client(server, mode=mode) as client:
+        answer = await _answer(client, request)
     if isinstance(answer, MCPError):
         raise answer
     return answer
@@ -99,7 +99,8 @@ async def test_invalid_arguments_return_an_error_result_that_names_the_field_and
 
 async def test_callers_mistakes_are_no_failures_of_toolscale() -> None:
     catalogue = catalogue_of([CONVERT])
-    with counted() as found, closing(upstreams_to(SENT)) as upstreams:
+    upstreams = upstreams_to(SENT)
+    with counted() as found:
         await call(catalogue=catalogue, parameters={})
         async with Client(service_of(catalogue, upstreams)) as client:
             for tool, arguments in {"find_tool": {"tool_description": "time"}, "call_tool": {}}.items():
@@ -187,9 +188,9 @@ async def test_a_name_that_joins_server_and_tool_in_another_way_is_sent_nowhere_
 
 async def test_a_caller_without_the_permission_is_refused_and_not_offered_the_tool() -> None:
     reader = Caller("ann", permissions=frozenset({"catalog:read"}))
-    with closing(upstreams_to(SENT)) as upstreams:
-        async with Client(build_server(builtin_tools(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
-            listed = {tool.name for tool in (await client.list_tools()).tools}
+    upstreams = upstreams_to(SENT)
+    async with Client(build_server(builtin_tools(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
 
     assert "find_tool" in listed
     assert "call_tool" not in listed

@@ -84,7 +84,8 @@ async def clients_of(
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client of each caller, all of the same new process; what they do is recorded when the block ends."""
     index = index_with(budget_tokens, costs)
-    with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({})) as upstreams:
+    upstreams = upstreams_to({})
+    with closing(UsageRecorder(history)) as recorder:
         recorder.recent_calls = calls or recorder.recent_calls
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
         services = [service_of(catalogue, upstreams, partial(known_as, caller)) for caller in callers]
