@@ -1,8 +1,7 @@
-"""Run the query service: `python -m query`, or `python -m query --stdio` as a client's child."""
+"""Run the query service: `python -m query`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -21,7 +20,6 @@ from query.server.listener import open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.shutdown import grace_s_of
-from query.server.stdio import serve_stdio, stdio_caller
 from query.turns import allow_turns
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
@@ -36,11 +34,11 @@ _log = structlog.get_logger()
 
 
 def main() -> int:
-    """Serve until a signal or the client ends it; return the exit code, 1 when it could not start."""
+    """Serve until a signal; return the exit code, 1 when it could not start."""
     configure_logging("INFO")
     interrupt_once()
     try:
-        serve(load_service_settings(), stdio=_arguments().stdio)
+        serve(load_service_settings())
     except ToolscaleError as error:
         _log.error("query_service_failed", kind=type(error).__name__, reason=str(error))
         return 1
@@ -49,7 +47,7 @@ def main() -> int:
     return 0
 
 
-def serve(settings: Settings, *, stdio: bool) -> None:
+def serve(settings: Settings) -> None:
     """Open the index and the model, serve, and close the index at the end, after an error too.
 
     Raises:
@@ -58,10 +56,6 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     """
     configure_logging(settings.log_level)
     configure_tracing("toolscale-query", full_environment())
-    if stdio:
-        with _catalogue(settings) as catalogue:
-            serve_stdio(service_of(catalogue, upstreams_of(settings), stdio_caller(settings)))
-        return
     with (
         # opened before the model, so that an invalid setting fails at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
@@ -92,14 +86,6 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
         )
         with sampling(catalogue):
             yield catalogue
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m query", description="Find tools over MCP, and count the tokens saved."
-    )
-    parser.add_argument("--stdio", action="store_true", help="serve one client over stdin and stdout instead of HTTP")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

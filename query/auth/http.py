@@ -18,7 +18,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 
-from query.caller import USING, Caller, Permission
+from query.caller import ANYONE, USING, Caller, Permission
 from shared.errors import AuthenticationFailed, KeysUnavailable
 from shared.service.logging import LineLimit
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from query.auth.authentication import Authentication, Resource
 
+
+OPERATOR = "toolscale.operator"
+"""The key in the scope of a request that came with the secret of this process."""
 
 # Every endpoint requires at least this permission.
 LEAST: Permission = "catalog:read"
@@ -83,11 +86,25 @@ def caller_of(scope: Scope) -> Caller | None:
     return token.caller if isinstance(token, CallerToken) else None
 
 
+def caller_or_anyone(context: ServerRequestContext[Any]) -> Caller:
+    """Return the caller of a request to a service without authentication, which may still know who sent it."""
+    return (caller_of(context.request.scope) if isinstance(context.request, Request) else None) or ANYONE
+
+
+def user_of(caller: Caller) -> AuthenticatedUser:
+    """Return the caller as the `user` of a request, without the secret."""
+    token = CallerToken(token="", client_id=caller.name, scopes=sorted(caller.permissions), caller=caller)
+    return AuthenticatedUser(token)
+
+
 class _Bearer(AuthenticationBackend):
     def __init__(self, authentication: Authentication, failures: AuthFailureLog) -> None:
         self._authentication, self._failures = authentication, failures
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
+        known = caller_of(conn.scope)
+        if known:  # the operator, by the secret of this process
+            return AuthCredentials(sorted(known.permissions)), user_of(known)
         scheme, _, token = conn.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
@@ -98,12 +115,7 @@ class _Bearer(AuthenticationBackend):
             return None
         except KeysUnavailable as error:
             raise AuthenticationError(str(error)) from error
-        return AuthCredentials(sorted(caller.permissions)), AuthenticatedUser(_token_of(caller))
-
-
-def _token_of(caller: Caller) -> CallerToken:
-    """Return the caller as a token of the SDK, without the secret."""
-    return CallerToken(token="", client_id=caller.name, scopes=sorted(caller.permissions), caller=caller)
+        return AuthCredentials(sorted(caller.permissions)), user_of(caller)
 
 
 _log = structlog.get_logger()

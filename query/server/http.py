@@ -121,8 +121,9 @@ class HttpServer:
         followed_config: Callable[[], FollowedConfig | None] = lambda: None,
         instance_id: str | None = None,
         grace_s: float = INTERRUPT_GRACE_S,
+        door: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
-        """Prepare to serve; `routes` and `checks` extend those of the query service.
+        """Prepare to serve; `routes` and `checks` extend those of the query service, and all requests pass the `door`.
 
         At the end, requests in flight have `grace_s` seconds; then they get a JSON-RPC error.
         """
@@ -138,12 +139,17 @@ class HttpServer:
             instance_id=instance_id,
             in_flight=in_flight,
         )
-        self._uvicorn = GracefulServer(HttpConfig(app), in_flight, grace_s)
+        self._uvicorn = GracefulServer(HttpConfig(door(app)), in_flight, grace_s)
 
     @property
     def url(self) -> str:
         """Return the address MCP clients connect to."""
         return self._listener.address + MCP_PATH
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether a signal or `stop` has ended the service."""
+        return self._uvicorn.should_exit
 
     def run(self) -> None:
         """Serve until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again afterwards."""

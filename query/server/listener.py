@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from query.auth.http import caller_of_request
-from query.server.mcp import anonymous
+from query.auth.http import caller_of_request, caller_or_anyone
 from shared.errors import ConfigInvalid
 from shared.service.http import bind
 from shared.upstream.hosts import is_loopback
@@ -43,7 +42,7 @@ class HttpListener:
     @property
     def authenticate(self) -> Callable[[ServerRequestContext[Any]], Caller]:
         """Return the function from a request to its caller."""
-        return caller_of_request if self.authentication else anonymous
+        return caller_of_request if self.authentication else caller_or_anyone
 
     def close(self) -> None:
         """Close the socket."""

@@ -31,7 +31,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from prometheus_client import Counter, Histogram
 from starlette.requests import Request
 
-from query.caller import ANYONE, Caller
+from query.auth.http import OPERATOR, caller_or_anyone
+from query.caller import Caller
 from query.paging.policy import ResponsePolicy
 from query.paging.results import own_texts
 from query.server.paging import contents_of, page_of_result
@@ -88,13 +89,8 @@ REQUEST_SECONDS = Histogram(
 _log = structlog.get_logger()
 
 
-def anonymous(_: RequestContext) -> Caller:
-    """Return the caller of a service without authentication."""
-    return ANYONE
-
-
 def service_of(
-    catalogue: Catalogue, upstreams: Upstreams | None = None, authenticate: Authenticate = anonymous
+    catalogue: Catalogue, upstreams: Upstreams | None = None, authenticate: Authenticate = caller_or_anyone
 ) -> Server[Any]:
     """Return the MCP server of this catalogue; without upstreams, no tool can be called."""
     handlers = builtin_tools(catalogue, upstreams)
@@ -104,7 +100,7 @@ def service_of(
 
 def build_server(
     handlers: Sequence[ToolHandler],
-    authenticate: Authenticate = anonymous,
+    authenticate: Authenticate = caller_or_anyone,
     policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
     catalogue: Catalogue | None = None,
@@ -299,12 +295,15 @@ async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object
 def check_param_headers(tool: Tool, arguments: dict[str, Any], context: RequestContext) -> None:
     """Return if the request's headers repeat the arguments that the tool's input schema marks for headers.
 
-    Only calls over HTTP have headers, and only newer revisions require these.
+    Only calls over HTTP have headers, and only newer revisions require these. The proxy of a client over stdio, which
+    has none, sends the others with the operator's secret.
 
     Raises:
         MCPError: a header is missing or differs from its argument; over HTTP, status 400.
     """
     if not isinstance(context.request, Request) or context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    if OPERATOR in context.request.scope:
         return
     rejection = validate_mcp_param_headers(tool.input_schema, arguments, context.request.headers)
     if rejection is not None:

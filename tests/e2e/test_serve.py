@@ -17,10 +17,12 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.support.background import background_ended
 from tests.support.hostile.processes import good_stdio
 from tests.support.metrics import scraped
 from tests.support.processes import Composition, Running
 from tests.support.waiting import eventually
+from toolscale.client.instance import LOG
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -86,28 +88,31 @@ def test_an_agent_that_starts_it_over_stdio_finds_the_tools(config: Path) -> Non
     environment = {"TOOLSCALE_DATA_DIR": str(config.parent), "PATH": os.environ["PATH"]}
     arguments = ["-m", "toolscale", "serve", "--stdio", "--config", str(config)]
 
-    answer = ask(StdioServerParameters(command=sys.executable, args=arguments, env=environment))
+    with background_ended(config.parent):
+        answer = ask(StdioServerParameters(command=sys.executable, args=arguments, env=environment))
 
     assert answer["tools"][0]["name"].startswith("good:")
 
 
 @pytest.mark.cold
 def test_it_ends_without_a_message_when_the_client_closes_stdin(config: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "toolscale", "serve", "--stdio", "--config", str(config)],
-        env={**os.environ, "REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_DATA_DIR": str(config.parent)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with (
+        background_ended(config.parent),
+        subprocess.Popen(
+            [sys.executable, "-m", "toolscale", "serve", "--stdio", "--config", str(config)],
+            env={**os.environ, "REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_DATA_DIR": str(config.parent)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
         assert process.stdin
         assert process.stdout
         assert process.stderr
         process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
         process.stdin.flush()
         answered = json.loads(process.stdout.readline())
-        while b"server_indexed" not in process.stderr.readline():
-            assert process.poll() is None
+        eventually(lambda: "server_indexed" in (config.parent / LOG).read_text())
 
         process.stdin.close()
 

@@ -115,7 +115,7 @@ def test_a_stdio_server_of_a_worker_reads_no_secret(
     "arguments",
     [
         "-m query",
-        "-m query --stdio",
+        "-m toolscale serve --stdio",
         "-m workers.notifications",
         "-m workers.events_api",
         "-m celery -A workers.app beat --schedule {}/schedule",

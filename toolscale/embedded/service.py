@@ -1,17 +1,18 @@
-"""The service of `toolscale serve`: ingestion and catalogue, for clients over HTTP and over stdio."""
+"""The service of `toolscale serve`: ingestion, catalogue and HTTP."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Generator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from query.caller import operator
-from query.calling.upstreams import Upstreams, upstreams_of
+import structlog
+
+from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index
 from query.history import recording
 from query.reports.catalogue_size import sampling
@@ -26,6 +27,7 @@ from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.quoting import printable
+from shared.service.every import every
 from shared.service.process import full_environment
 from shared.settings import Settings
 from shared.upstream.mcp_json import Config, read_config
@@ -33,8 +35,7 @@ from toolscale.client.program import stdio_command
 from toolscale.client.server_records import records_in
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
-from toolscale.embedded.holder import listening
-from toolscale.embedded.sessions import Sessions, sessions_running
+from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
 from workers.emit import Emitter
 from workers.events_api.api import EventRecorder, events_route
@@ -43,13 +44,16 @@ from workers.monitoring.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:
-    from mcp.server import Server
     from starlette.routing import Route
 
     from query.server.listener import HttpListener
     from shared.catalog import Scope
     from shared.intents.intents import Intents
-    from toolscale.embedded.streams import Hello
+    from toolscale.client.instance import Instance
+
+IDLE_CHECK_S = 10.0
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,45 +75,6 @@ def running(settings: Settings) -> Generator[RunningService]:
         _check(settings.mcp_config)
     with _running(settings) as (embedded, catalogue):
         yield RunningService(embedded, catalogue)
-
-
-@contextmanager
-def sessions_only(settings: Settings) -> Generator[Sessions]:
-    """Run the service for clients over stdio until the block ends.
-
-    Raises:
-        ConfigInvalid: from `running`.
-    """
-    with running(settings) as service, _sessions(service) as sessions:
-        yield sessions
-
-
-@contextmanager
-def _sessions(service: RunningService) -> Generator[Sessions]:
-    settings = service.embedded.settings
-    # these sessions have an event loop of their own, so also connections of their own
-    server_for = partial(_server, service, upstreams_of(settings))
-    with (
-        listening(settings) as listener,
-        sessions_running(server_for, partial(_refusal, settings), listener) as sessions,
-    ):
-        yield sessions
-
-
-def _server(service: RunningService, upstreams: Upstreams, hello: Hello) -> Server[Any]:
-    caller = operator(hello.groups, hello.toolset)
-    return service_of(service.catalogue, upstreams, lambda _: caller)
-
-
-def _refusal(settings: Settings, hello: Hello) -> str | None:
-    """Return the reason why this client cannot share the service; without an `mcp.json` of its own, it can."""
-    served = settings.mcp_config and str(settings.mcp_config.resolve())
-    if hello.config in (None, served):
-        return None
-    return (
-        f"another Toolscale process uses {settings.data_dir} and follows {served or 'no mcp.json'}, not "
-        f"{hello.config}; use that file, or another data directory by --data-dir"
-    )
 
 
 @contextmanager
@@ -163,37 +128,45 @@ def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextMan
     return listeners_running(settings, embedded.deps.intents, embedded.emit)
 
 
-def answer(service: RunningService, listener: HttpListener, instance_id: str) -> None:
-    """Answer over HTTP, and to the clients over stdio of other processes, until a signal."""
+def answer(service: RunningService, listener: HttpListener, instance: Instance, use: Use) -> None:
+    """Answer over HTTP until a signal; a background service also ends when it was not used for IDLE_S."""
     embedded, catalogue = service.embedded, service.catalogue
-    with _events_routes(embedded) as events, _sessions(service):
+    with _events_routes(embedded) as events, ExitStack() as running:
         server = service_of(catalogue, upstreams_of(embedded.settings), listener.authenticate)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
         servers = servers_route(catalogue, listener, partial(_records, service))
-        routes = [*page_routes(catalogue, listener), *events, metrics, servers]
+        http: HttpServer
+        end = (lambda: http.stop()) if instance.is_background else None
+        of_clients = use_routes(use, lambda: http.is_ending, end)
         http = HttpServer(
             server,
             listener,
             index=catalogue.index,
-            routes=routes,
+            routes=[*page_routes(catalogue, listener), *events, metrics, servers, *of_clients],
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
-            instance_id=instance_id,
+            instance_id=instance.instance_id,
             grace_s=grace_s_of(embedded.settings),
+            door=lambda app: Door(app, instance.secret, use),
         )
-        err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
-        with _reporting(embedded, catalogue):
-            http.run()
+        if instance.is_background:
+            running.enter_context(every(IDLE_CHECK_S, partial(_end_if_idle, use, http), "idle_check_failed"))
+        else:
+            err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        if err.is_terminal:  # elsewhere the log has an event for each listing
+            running.enter_context(report_startup(embedded, catalogue, _print))
+        http.run()
+
+
+def _end_if_idle(use: Use, http: HttpServer) -> None:
+    if use.idle_s > IDLE_S:
+        _log.info("service_idle", idle_s=round(use.idle_s))
+        http.stop()
 
 
 def _records(service: RunningService, scope: Scope) -> dict[str, Any]:
     return records_in(scope, service.embedded.deps.intents.intents(), service.catalogue.followed_config())
-
-
-def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
-    """Show the progress of the first listings in a terminal; elsewhere the log has an event for each."""
-    return report_startup(embedded, catalogue, _print) if err.is_terminal else nullcontext()
 
 
 def _print(line: str) -> None:
