@@ -49,7 +49,8 @@ class Rule(BaseModel):
 
     def is_for(self, caller: Caller) -> bool:
         """Return whether the conditions on the caller hold."""
-        groups = {EVERYTHING} if caller.groups is None else caller.groups
+        # an issuer may name a group like the sign for everything
+        groups = {EVERYTHING} if caller.groups is None else caller.groups - {EVERYTHING}
         return _matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
 
     def covers(self, server_id: str, definition: ToolDefinition) -> bool:

@@ -65,6 +65,13 @@ def test_a_rule_is_for_the_callers_and_groups_that_it_names(conditions: dict[str
     assert {caller.name for caller in (ANN, BOB, ALL) if action(rule("deny", **conditions), caller) == "deny"} == denied
 
 
+def test_a_group_named_like_the_sign_for_everything_is_no_group_of_callers_that_see_everything() -> None:
+    starred = Caller("eve", frozenset({"*", "web"}))
+
+    assert action(rule("allow", groups=["*"]) + rule("deny"), starred) == "deny"
+    assert action(rule("allow", groups=["web"]) + rule("deny"), starred) == "allow"
+
+
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [
