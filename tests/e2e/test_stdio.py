@@ -24,6 +24,7 @@ from tests.support.background import end_background, running_instance
 from tests.support.calling import text_of
 from tests.support.hostile.processes import callable_stdio
 from tests.support.policies import rule
+from tests.support.processes import Composition
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
 from tests.support.warm import run
@@ -335,6 +336,21 @@ def test_a_client_over_stdio_joins_a_service_in_a_terminal_which_goes_on(tmp_pat
     assert f"{instance.url}/mcp" == url
 
 
+def test_a_background_service_ends_when_it_was_not_used_for_a_while(tmp_path: Path) -> None:
+    program = (
+        "import toolscale.cli, toolscale.embedded.service as service\n"
+        "service.IDLE_S, service.IDLE_CHECK_S = 1.0, 0.1\n"
+        "toolscale.cli.main()"
+    )
+    command = ("-c", program, "serve", "--background", "--data-dir", str(tmp_path))
+    with Composition("", tmp_path, {"REDIS_URL": "", "QDRANT_URL": ""}).run("background", *command) as running:
+        code = running.process.wait(90)
+
+    assert code == 0
+    assert '"event": "service_idle"' in running.output()
+    assert not (tmp_path / FILE).exists()
+
+
 def test_a_service_in_a_terminal_takes_over_from_the_background_and_clients_go_on(tmp_path: Path, config: Path) -> None:
     with stdio_client(tmp_path, "--config", str(config)) as client:
         client.handshake()
@@ -436,7 +452,7 @@ def test_a_client_with_groups_finds_the_tools_of_these_alone(tmp_path: Path, con
 
         def servers(client: StdioClient) -> set[str]:
             listed = client.call("list_available_tools")["structuredContent"]["toolsByServer"]
-            return {server["server"] for server in listed}
+            return {server["serverName"] for server in listed}
 
         eventually(lambda: len(servers(whole)) == 2, what="both servers")
         assert servers(limited) == {"t"}
