@@ -44,8 +44,8 @@ READING = frozenset({"find_tool", "describe_tool", "list_available_tools", "get_
 _LAST_ANSWERS_S = 1.0
 _POLL_S = 0.1
 
-# A service that is starting answers these.
-_HANDSHAKE = ("initialize", "server/discover")
+# A service that is starting answers these; a client with a toolset waits for its list.
+_EARLY = ("initialize", "server/discover", "tools/list")
 
 _MODERN = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -166,7 +166,7 @@ class Proxy:
         while body and not exchange.is_cancelled:
             instance, is_ready = self._reach(deadline_s)
             try:
-                if not is_ready and exchange.method not in _HANDSHAKE:
+                if not is_ready and exchange.method not in _EARLY:
                     raise _NotReceived  # a starting service would lose a request as it becomes ready
                 question = self._post(instance, exchange, body)
                 body = self._with_answers(exchange, question) if question else None

@@ -24,6 +24,7 @@ from tests.support.background import end_background, running_instance
 from tests.support.calling import text_of
 from tests.support.hostile.processes import callable_stdio
 from tests.support.policies import rule
+from tests.support.processes import Composition
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
 from tests.support.warm import run
@@ -93,7 +94,7 @@ def test_a_cold_start_answers_initialize_within_seconds_and_a_warm_one_at_once(t
         pytest.param("2026-07-28", marks=pytest.mark.slow),
     ],
 )
-def test_a_list_that_is_asked_for_before_the_service_is_there_is_whole_and_counted(
+def test_tools_are_listed_before_the_service_starts_and_equal_its_own_byte_for_byte_and_both_are_counted(
     tmp_path: Path, config: Path, version: str
 ) -> None:
     is_modern = version == "2026-07-28"
@@ -102,7 +103,11 @@ def test_a_list_that_is_asked_for_before_the_service_is_there_is_whole_and_count
         if not is_modern:
             assert client.handshake(version)["result"]["protocolVersion"] == version
         early = client.request("tools/list", params)
-        tools = client.answer(early)["result"]["tools"]
+        client.answer(early)
+        call = client.request("tools/call", {"name": "find_tool", "arguments": {"tool_description": "x"}, **params})
+        client.answer(call)
+        late = client.request("tools/list", params)
+        client.answer(late)
 
         def counted() -> list[int]:
             arguments = {"name": "get_savings_report", "arguments": {}}
@@ -110,11 +115,13 @@ def test_a_list_that_is_asked_for_before_the_service_is_there_is_whole_and_count
             uses = json.loads(report["content"][0]["text"])["own_tools"]
             return [use["answers"] for use in uses if use["name"] == "tools/list"]
 
-        eventually(counted, what="a counted list")
-        assert counted() == [1]
+        eventually(lambda: counted() == [2], what="two counted lists")
+        lists = [line.replace(f'"id":{late},', f'"id":{early},') for line in client.lines if "alwaysLoad" in line]
         assert client.end() == 0
 
-    assert [tool["name"] for tool in tools][:2] == ["find_tool", "describe_tool"]
+    assert len(lists) == 2
+    assert lists[0] == lists[1]
+    assert [tool["name"] for tool in json.loads(lists[0])["result"]["tools"]][:2] == ["find_tool", "describe_tool"]
 
 
 def test_a_call_that_comes_before_the_service_waits_for_it(tmp_path: Path, config: Path) -> None:
@@ -329,6 +336,21 @@ def test_a_client_over_stdio_joins_a_service_in_a_terminal_which_goes_on(tmp_pat
     assert f"{instance.url}/mcp" == url
 
 
+def test_a_background_service_ends_when_it_was_not_used_for_a_while(tmp_path: Path) -> None:
+    program = (
+        "import toolscale.cli, toolscale.embedded.service as service\n"
+        "service.IDLE_S, service.IDLE_CHECK_S = 1.0, 0.1\n"
+        "toolscale.cli.main()"
+    )
+    command = ("-c", program, "serve", "--background", "--data-dir", str(tmp_path))
+    with Composition("", tmp_path, {"REDIS_URL": "", "QDRANT_URL": ""}).run("background", *command) as running:
+        code = running.process.wait(90)
+
+    assert code == 0
+    assert '"event": "service_idle"' in running.output()
+    assert not (tmp_path / FILE).exists()
+
+
 def test_a_service_in_a_terminal_takes_over_from_the_background_and_clients_go_on(tmp_path: Path, config: Path) -> None:
     with stdio_client(tmp_path, "--config", str(config)) as client:
         client.handshake()
@@ -340,6 +362,24 @@ def test_a_service_in_a_terminal_takes_over_from_the_background_and_clients_go_o
 
     assert not is_background
     assert found.startswith("s:")
+
+
+@pytest.mark.slow
+def test_a_newer_version_replaces_the_service_of_an_older_one_and_its_clients_go_on(
+    tmp_path: Path, config: Path
+) -> None:
+    with stdio_client(tmp_path, "--config", str(config), log="older") as older:
+        older.handshake()
+        echoed(older, "a")
+        file = tmp_path / FILE
+        was = json.loads(file.read_text())
+        file.write_text(json.dumps({**was, "version": "0.0.1"}))
+        with stdio_client(tmp_path, "--config", str(config), log="newer") as newer:
+            newer.handshake()
+            assert echoed(newer, "b").startswith("b from ")
+        assert echoed(older, "c").startswith("c from ")
+
+    assert running_instance(tmp_path).instance_id != was["instance_id"]
 
 
 @pytest.mark.slow
@@ -412,7 +452,7 @@ def test_a_client_with_groups_finds_the_tools_of_these_alone(tmp_path: Path, con
 
         def servers(client: StdioClient) -> set[str]:
             listed = client.call("list_available_tools")["structuredContent"]["toolsByServer"]
-            return {server["server"] for server in listed}
+            return {server["serverName"] for server in listed}
 
         eventually(lambda: len(servers(whole)) == 2, what="both servers")
         assert servers(limited) == {"t"}

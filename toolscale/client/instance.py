@@ -260,7 +260,7 @@ def ask_to_end(instance: Instance, *, is_for_all: bool) -> bool:
 
 
 def requested(instance: Instance, method: str, path: str, timeout_s: float | None = TIMEOUT_S) -> tuple[int, bytes]:
-    """Return the status and the body of a response of this service to the operator.
+    """Return the status and the body of a response of this service; a POST is the operator's.
 
     Raises:
         OSError: it does not answer.
@@ -268,7 +268,8 @@ def requested(instance: Instance, method: str, path: str, timeout_s: float | Non
     address = urlsplit(instance.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
     try:
-        connection.request(method, path, headers=instance.authorization)
+        # another service may answer a GET: it decides whether this one runs
+        connection.request(method, path, headers=instance.authorization if method == "POST" else {})
         response = connection.getresponse()
         return response.status, response.read()
     except http.client.HTTPException as error:

@@ -84,7 +84,7 @@ def _serve(settings: Settings, *, is_background: bool) -> None:
 
             startup.begin("opening the index and announcing the servers")
             service = opened.enter_context(running(settings))
-        answer(service, listener, instance, use)
+        answer(service, listener, instance, use, startup.lists)
 
 
 def _hold(settings: Settings) -> AbstractContextManager[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.servers_route import servers_route
 from query.server.shutdown import grace_s_of
+from query.server.usage import record_list
 from query.turns import allow_turns
 from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
@@ -46,6 +47,7 @@ from workers.notifications.supervisor import listeners_running
 if TYPE_CHECKING:
     from starlette.routing import Route
 
+    from query.server.early import Listed
     from query.server.listener import HttpListener
     from shared.catalog import Scope
     from shared.intents.intents import Intents
@@ -128,9 +130,16 @@ def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextMan
     return listeners_running(settings, embedded.deps.intents, embedded.emit)
 
 
-def answer(service: RunningService, listener: HttpListener, instance: Instance, use: Use) -> None:
-    """Answer over HTTP until a signal; a background service also ends when it was not used for IDLE_S."""
+def answer(
+    service: RunningService, listener: HttpListener, instance: Instance, use: Use, lists: Sequence[Listed]
+) -> None:
+    """Answer over HTTP until a signal; a background service also ends when it was not used for IDLE_S.
+
+    The lists of tools that were sent before are recorded now.
+    """
     embedded, catalogue = service.embedded, service.catalogue
+    for context, page in lists:
+        record_list(catalogue, listener.authenticate(context), page, context, is_first=True)
     with _events_routes(embedded) as events, ExitStack() as running:
         server = service_of(catalogue, upstreams_of(embedded.settings), listener.authenticate)
         backlog = BacklogGauges(embedded.deps.intents.backlog)

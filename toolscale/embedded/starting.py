@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -20,17 +21,19 @@ from query.server.http import MCP_PATH, security_of
 from query.server.streaming import body_message, replayed
 from shared.service.http import HttpConfig
 from toolscale.embedded.door import Door, Use
+from toolscale.stdio import TOOLSET_HEADER
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from query.server.early import Listed
     from query.server.listener import HttpListener
     from toolscale.client.instance import Instance
 
 RETRY_AFTER_S = 1
 # The early service answers these as the service will.
-HANDSHAKE = frozenset({"initialize", "notifications/initialized", "ping", "server/discover"})
+EARLY_METHODS = frozenset({"initialize", "notifications/initialized", "ping", "server/discover", "tools/list"})
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 # The handshake of a client is smaller.
 _EARLY_BYTES = 64 << 10
@@ -42,6 +45,8 @@ class Startup:
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self.doing = "starting"
+        self.lists: list[Listed] = []
+        """The lists of tools that were sent, for the service to record."""
 
     def begin(self, step: str) -> None:
         """Begin a step."""
@@ -73,15 +78,15 @@ def answering(listener: HttpListener, startup: Startup, instance: Instance, use:
 def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> Starlette:
     """Return the application: `/healthz`, with the instance id and the step, and 503 for every other request.
 
-    Without authentication, `/mcp` answers the handshake and lists the built-in tools. A client over stdio gets the
-    handshake alone: it waits for the whole list, which is counted.
+    `/mcp` answers the handshake, and lists the built-in tools; with authentication, only for the operator. A client
+    with a toolset waits for its list.
     """
 
     async def healthz(_: Request) -> JSONResponse:
         return JSONResponse({"status": "alive", "instance_id": instance_id, "starting": startup.doing})
 
     manager = StreamableHTTPSessionManager(
-        early_service(), stateless=True, json_response=True, security_settings=security_of(listener)
+        early_service(startup.lists), stateless=True, json_response=True, security_settings=security_of(listener)
     )
 
     @asynccontextmanager
@@ -98,7 +103,7 @@ def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> 
 
 
 class _EarlyAnswers:
-    """ASGI: passes the handshake, and the list of a client over HTTP, to `early`, and answers 503 to all else."""
+    """ASGI: passes the handshake and the list of tools to `early`, and answers 503 to all else."""
 
     def __init__(self, early: ASGIApp, startup: Startup, *, is_open: bool) -> None:
         self._early, self._startup, self._is_open = early, startup, is_open
@@ -108,13 +113,12 @@ class _EarlyAnswers:
         message = await body_message(receive)
         if message["type"] != "http.request":  # the client has left
             return
-        is_early = self._is_early(_method(message["body"]), is_operator=OPERATOR in scope)
+        is_early = (
+            (self._is_open or OPERATOR in scope)
+            and (method := _method(message["body"])) in EARLY_METHODS
+            and not (method == "tools/list" and TOOLSET_HEADER in Headers(scope=scope))
+        )
         await (self._early if is_early else self._startup.response())(scope, replayed(message, receive), send)
-
-    def _is_early(self, method: str | None, *, is_operator: bool) -> bool:
-        if method in HANDSHAKE:
-            return is_operator or self._is_open
-        return method == "tools/list" and self._is_open and not is_operator
 
 
 def _method(body: bytes) -> str | None:

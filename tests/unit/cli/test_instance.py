@@ -7,11 +7,13 @@ import os
 import re
 import socket
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 from mcp import Client, MCPError
 from mcp.server import Server
@@ -32,9 +34,11 @@ from shared.errors import ConfigInvalid, IndexHeld, ServiceUnreachable
 from shared.settings import Settings, load_settings
 from tests.support.calling import catalogue_of, upstreams_to
 from tests.support.http_callers import static
+from tests.support.waiting import eventually
 from toolscale.client.instance import (
     ATTEND_PATH,
     FILE,
+    LOG,
     STOP_PATH,
     Instance,
     Place,
@@ -76,7 +80,7 @@ async def test_the_early_service_introduces_itself_as_the_service_does(mode: str
 
     with closing(upstreams_to({})) as upstreams:
         early, running = (
-            await introduced(early_service()),
+            await introduced(early_service([])),
             await introduced(mcp_service_of(catalogue_of([]), upstreams)),
         )
 
@@ -186,28 +190,27 @@ async def test_until_the_service_is_there_its_port_answers_the_handshake_and_lis
 
 
 @pytest.mark.parametrize("has_tokens", [True, False])
-def test_before_the_service_is_there_the_operator_gets_the_handshake_and_waits_for_the_list(
+def test_before_the_service_is_there_the_operator_gets_the_list_unless_it_has_a_toolset(
     settings: Settings, has_tokens: bool
 ) -> None:
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     tools = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     startup, instance = Startup(lambda _: None), instance_of()
     accept = {"Accept": "application/json, text/event-stream"}
     authentication = Authentication() if has_tokens else None
     with closing(open_listener(settings, authentication)) as listener, answering(listener, startup, instance, Use()):
 
-        def status(body: dict[str, Any], **headers: str) -> int:
-            url = f"{listener.address}/mcp"
-            return httpx2.post(url, json=body, headers={**accept, **headers}, trust_env=False).status_code
+        def status(**headers: str) -> int:
+            given = {name.replace("_", "-"): value for name, value in headers.items()} | accept
+            return httpx2.post(f"{listener.address}/mcp", json=tools, headers=given, trust_env=False).status_code
 
-        anyone = [status(body) for body in (initialize, tools)]
-        known = [status(body, **instance.authorization) for body in (initialize, tools)]
-        wrong = status(initialize, Authorization="Bearer wrong")
+        anyone, known = status(), status(**instance.authorization)
+        in_toolset = status(**instance.authorization, Toolscale_Toolset="dev")
+        wrong = status(Authorization="Bearer wrong")
 
-    assert anyone == ([503, 503] if has_tokens else [200, 200])
-    assert known == [200, 503]
-    assert wrong == anyone[0]
+    assert [anyone, wrong] == ([503, 503] if has_tokens else [200, 200])
+    assert [known, in_toolset] == [200, 503]
+    callers = [listener.authenticate(context).name for context, _ in startup.lists]
+    assert callers == (["operator"] if has_tokens else ["anyone", "operator", "anyone"])
 
 
 def test_the_secret_makes_the_operator_with_its_groups_and_toolset_and_nothing_else_does(tmp_path: Path) -> None:
@@ -291,6 +294,31 @@ def test_a_service_in_a_terminal_is_used_in_any_environment_and_with_its_own_mcp
             Service(Place(tmp_path, other)).reach()
 
     assert found == instance
+
+
+def starters() -> list[psutil.Process]:
+    """Return the services that this process starts."""
+    children = psutil.Process().children()
+    return [each for each in children if each.status() != psutil.STATUS_ZOMBIE and "--background" in each.cmdline()]
+
+
+def test_a_client_waits_for_the_process_with_the_lock_which_does_not_answer_yet(settings: Settings) -> None:
+    found: list[Instance] = []
+    service, held = Service(place_of(settings)), try_hold(settings.data_dir)
+    assert held
+    with held, closing(open_listener(settings)) as listener:
+        waiting = threading.Thread(target=lambda: found.append(service.reach()[0]))
+        waiting.start()
+        eventually((settings.data_dir / LOG).exists, what="an attempt to start a service")
+        with (
+            published(settings.data_dir, listener.address) as own,
+            answering(listener, Startup(lambda _: None), own, Use()),
+        ):
+            waiting.join(60)
+        eventually(lambda: not starters(), what="the end of the attempts, which do not get the lock")
+        service.leave_running()
+
+    assert found == [own]
 
 
 def test_with_a_server_for_qdrant_or_redis_nothing_starts_by_itself(tmp_path: Path) -> None:
