@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from mcp.server.stdio import stdio_server
 
 from query.caller import Caller, operator
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
+END_S = 5.0
+
 
 def stdio_caller(settings: Settings) -> Callable[[ServerRequestContext[Any]], Caller]:
     """Return a function that names every caller over stdio the operator."""
@@ -27,13 +29,23 @@ def stdio_caller(settings: Settings) -> Callable[[ServerRequestContext[Any]], Ca
 
 def serve_stdio(server: Server[Any]) -> None:
     """Serve one client until it closes our stdin, or until a signal raises in the main thread."""
+    ended, loop = threading.Event(), asyncio.new_event_loop()
+    serving = loop.create_task(_serve(server, ended))
     # a thread that waits for stdin cannot be interrupted; a daemon thread does not delay the end of the process
-    serving = threading.Thread(target=anyio.run, args=(_serve, server), name="stdio", daemon=True)
-    serving.start()
-    serving.join()
-    ignore_interrupts()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serving,), name="stdio", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    finally:
+        ignore_interrupts()
+        if not ended.is_set():
+            loop.call_soon_threadsafe(serving.cancel)
+            ended.wait(END_S)  # the connections to servers end, and their child processes
 
 
-async def _serve(server: Server[Any]) -> None:
+async def _serve(server: Server[Any], ended: threading.Event) -> None:
     async with stdio_server() as (received, sent):
-        await server.run(received, sent, server.create_initialization_options())
+        try:
+            await server.run(received, sent, server.create_initialization_options())
+        finally:
+            ended.set()
