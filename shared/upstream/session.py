@@ -105,7 +105,7 @@ class Allowance:
     BYTES = 16 << 10
     # More requests in flight allow no higher rate: the messages of one server would take all processor time.
     MOST_REQUESTS = 8
-    UNANSWERED = 100
+    UNANSWERED = 32
     """Requests of the server that may wait for our answer; each is a task, and its answer waits until it is read."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

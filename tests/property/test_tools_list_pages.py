@@ -53,22 +53,18 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
     """Yield the tools of each page, a change of the catalogue before every next one."""
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), response_policy=SMALL)
     left, cursor = iter(between), None
-    upstreams = upstreams_to({})
-    try:
-        ours = builtin_tools(catalogue, upstreams)
-        while True:
-            # another replica returns each page: the changes come without records, so one keeps the tools of before
-            direct = toolsets_of(catalogue, ours).direct(with_toolset_scope(ANN, index))
-            page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
-            owners = {handler.tool.name: split_name(handler.sort_key) for handler in direct.handlers}
-            yield [owners[tool.name] for tool in page.tools if tool.name in owners]
-            if (cursor := page.next_cursor) is None:
-                return
-            for change in left:
-                apply(index, change)
-                break
-    finally:
-        upstreams.close()
+    ours = builtin_tools(catalogue, upstreams_to({}))
+    while True:
+        # another replica returns each page: the changes come without records, so one keeps the tools of before
+        direct = toolsets_of(catalogue, ours).direct(with_toolset_scope(ANN, index))
+        page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
+        owners = {handler.tool.name: split_name(handler.sort_key) for handler in direct.handlers}
+        yield [owners[tool.name] for tool in page.tools if tool.name in owners]
+        if (cursor := page.next_cursor) is None:
+            return
+        for change in left:
+            apply(index, change)
+            break
 
 
 @settings(max_examples=examples(60))
