@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import get_args
 
 from query.replicas.sets import ReplicaSets
@@ -33,8 +33,6 @@ OVERLAP_US = 60_000_000
 OVERLAP_EVERY_S = 1.0
 # Finds what was written later than the overlap reaches back.
 EVERYTHING_EVERY_S = 60.0
-# Sums over servers of one declared name, read again when a server changes.
-CACHED_FAMILIES = 256
 # Reading all records at once is faster than reading more than these one by one.
 FEW = 100
 
@@ -70,7 +68,6 @@ class Ledger:
         self._index, self._clock_s, self._run = index, clock_s, run
         self._refreshing, self._comparing, self._renewing = threading.Lock(), threading.Lock(), threading.Lock()
         self._records = Records({})
-        self._distinct_of = lru_cache(CACHED_FAMILIES)(self._read_distinct)
         self._highest = 0
         self._read_at_s = -math.inf
         self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
@@ -110,10 +107,7 @@ class Ledger:
             IndexUnavailable: the records could not be read.
         """
         self.refresh()
-        is_whole = scope.is_of_whole_servers
-        baseline = self._records.sum_of(scope, encoding) if is_whole else self._summed(scope, encoding)
-        copied = self._copied_tokens(baseline, scope, encoding)
-        return replace(baseline, copied_tokens=copied) if copied else baseline
+        return self._records.sum_of(scope, encoding) if scope.is_of_whole_servers else self._summed(scope, encoding)
 
     def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
         """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
@@ -196,21 +190,6 @@ class Ledger:
         if scope.is_of_whole_servers or not records:
             return summed(records, encoding)
         return self._summed(replace(scope, servers=frozenset(record.server_id for record in records)), encoding)
-
-    def _copied_tokens(self, baseline: Baseline, scope: Scope, encoding: Encoding) -> int:
-        """Return how many tokens of this baseline count a definition again."""
-        sets = self.replica_sets(scope)
-        if not sets.by_server and not sets.related:
-            return 0
-        if not scope.is_of_whole_servers:
-            return max(0, baseline.tokens - self._index.distinct_tokens(sets.without_copies(scope), encoding))
-        unrelated_tokens, related = self._records.unrelated_of(scope, encoding)
-        return max(0, baseline.tokens - unrelated_tokens - self._distinct_of(related, encoding))
-
-    def _read_distinct(self, related: frozenset[tuple[str, int]], encoding: Encoding) -> int:
-        """Return the tokens of the distinct definitions of these servers, each with its revision."""
-        servers = frozenset(server for server, _ in related)
-        return self._index.distinct_tokens(Scope(servers=servers), encoding) if servers else 0
 
     def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the exact sum over the tools of a scope that divides some servers' tools."""

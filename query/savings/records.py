@@ -13,8 +13,6 @@ from shared.catalog import Encoding, Scope, ServerRecord
 # Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
 CACHED_SCOPES = 256
 
-Unrelated = tuple[int, frozenset[tuple[str, int]]]
-
 
 class Records:
     """Server records by id. They never change, so the sums of a scope are cached. Safe to use from several threads.
@@ -22,8 +20,7 @@ class Records:
     `sum_of` returns the cost of all tools of the admitted servers. `costs_in` returns that of each server.
     `being_listed` returns how many of the admitted servers are not listed yet, and of how many. `are_running` returns
     whether there are servers, and all run. `revisions_of` returns the revisions of the admitted servers.
-    `replica_sets_of` returns their replica sets, without servers that changed after a revision. `unrelated_of` returns
-    the tokens of the representatives that are not related, and the related ones with their revisions.
+    `replica_sets_of` returns their replica sets, without servers that changed after a revision.
     """
 
     def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
@@ -36,13 +33,6 @@ class Records:
         self.replica_sets_of: Callable[[Scope, int | None], ReplicaSets] = lru_cache(CACHED_SCOPES)(
             partial(_replica_sets, by_id)
         )
-        self.unrelated_of: Callable[[Scope, Encoding], Unrelated] = lru_cache(CACHED_SCOPES)(self._unrelated)
-
-    def _unrelated(self, scope: Scope, encoding: Encoding) -> Unrelated:
-        sets = self.replica_sets_of(scope, None)
-        alone = (self.by_id[server] for server in sets.representatives - sets.related)
-        related = frozenset((server, self.by_id[server].revision) for server in sets.related)
-        return summed(alone, encoding).tokens, related
 
     def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
         """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""

@@ -20,7 +20,7 @@ class Baseline:
 
     `tokens` is the sum of the wire form and `model_tokens` that of the model form. `tools` is how many there are,
     counted or not. `uncounted` names at most UNCOUNTED_SHOWN of the `uncounted_total` tools that have no count and so
-    are no part of `tokens`. `copied_tokens` is the part of `tokens` that counts a definition again.
+    are no part of `tokens`.
     """
 
     tokens: int
@@ -28,7 +28,6 @@ class Baseline:
     uncounted: tuple[str, ...] = ()
     uncounted_total: int = 0
     model_tokens: int = 0
-    copied_tokens: int = 0
 
     def without(self, offered: Baseline) -> Baseline:
         """Return the cost of the tools of this scope that are not among the offered ones."""
@@ -37,7 +36,6 @@ class Baseline:
             tokens=max(0, self.tokens - offered.tokens),
             tools=max(0, self.tools - offered.tools),
             model_tokens=max(0, self.model_tokens - offered.model_tokens),
-            copied_tokens=min(self.copied_tokens, max(0, self.tokens - offered.tokens)),
         )
 
     def stated_before(self) -> Baseline:
@@ -62,8 +60,6 @@ class TokenMetrics(BaseModel):
     savings_percentage: Annotated[float, Field(ge=0, le=100)]
     answer_tokens: Count
     """This answer's text."""
-    distinct_baseline_tokens: Count | None = None
-    """Present: baseline_tokens with each definition once, however many servers have it."""
     net_tokens_saved: int
     """Name, description and input schema of the baseline's tools, on the first page, less answer_tokens."""
     encoding: Encoding
@@ -109,17 +105,12 @@ def token_metrics(
         tokens_saved=saved,
         savings_percentage=_percentage(saved, baseline_tokens),
         answer_tokens=0,
-        distinct_baseline_tokens=_distinct(baseline, returned_tokens),
         net_tokens_saved=baseline.model_tokens,
         encoding=encoding,
         estimated=is_estimate(encoding),
         uncounted=uncounted[:UNCOUNTED_SHOWN],
         uncounted_total=max(baseline.uncounted_total, len(uncounted)),
     )
-
-
-def _distinct(baseline: Baseline, returned_tokens: int) -> int | None:
-    return max(baseline.tokens - baseline.copied_tokens, returned_tokens) if baseline.copied_tokens else None
 
 
 def _uncounted(baseline: Baseline, returned: Sequence[IndexedTool], encoding: Encoding) -> list[str]:

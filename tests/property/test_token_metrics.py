@@ -188,7 +188,6 @@ def test_without_servers_everything_is_zero(scope: Scope, limit: int) -> None:
         "returned_tokens": 0,
         "tokens_saved": 0,
         "savings_percentage": 0,
-        "distinct_baseline_tokens": None,
         "uncounted": [],
         "uncounted_total": 0,
     }

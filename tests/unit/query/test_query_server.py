@@ -148,7 +148,6 @@ async def test_the_output_schema_declares_the_bounds_of_the_metrics() -> None:
         "baseline_tokens",
         "returned_tokens",
         "tokens_saved",
-        "distinct_baseline_tokens",
         "answer_tokens",
         "uncounted_total",
     }
