@@ -36,7 +36,6 @@ from query.paging.policy import ResponsePolicy
 from query.paging.results import own_texts
 from query.server.paging import contents_of, page_of_result
 from query.server.tools_list import page_of_tools
-from query.server.usage import record_answer, record_list
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
@@ -44,6 +43,8 @@ from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, To
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
 from query.toolsets.active import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread
+from query.usage.record import answer_rows, is_command, list_rows
+from query.usage.usage import today
 from shared.errors import (
     BudgetTooSmall,
     CallsExhausted,
@@ -114,7 +115,7 @@ def build_server(
 
     With a reader, the server has resources: those that results link to, and no list of them.
 
-    The catalogue's recorder records what leaves. The low-level server leaves schemas, errors and texts to us: a caller
+    The catalogue records lists and answers. The low-level server leaves schemas, errors and texts to us: a caller
     pays for their tokens.
     """
     tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
@@ -174,7 +175,11 @@ class _Tools:
             _log.warning("cursor_store_unavailable", reason=str(error))
             raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
         is_first = params is None or params.cursor is None
-        record_list(self._catalogue, caller, page, context, is_first=is_first)
+        if self._catalogue and not is_command(context):
+            encoding, ledger = self._catalogue.encoding, self._catalogue.ledger
+            baseline = partial(ledger.baseline, caller.scope, encoding) if is_first else None
+            rows = list_rows(today(), caller.name, page, context.protocol_version, encoding, baseline)
+            self._catalogue.record(rows)
         return page.model_copy(update={"meta": direct.meta})
 
     async def call(
@@ -198,7 +203,7 @@ class _Tools:
                 result = await self._permitted(handler, call, label)
             except ConfirmationRequired as required:
                 return question_of(required)
-        record_answer(self._catalogue, label, call, result)
+        self._record_answer(label, call, result)
         return result
 
     async def read(
@@ -211,8 +216,21 @@ class _Tools:
             result = await self._permitted(reader, call, READ_RESOURCE)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
-        record_answer(self._catalogue, READ_RESOURCE, call, result)
+        self._record_answer(READ_RESOURCE, call, result)
         return contents_of(result, params.uri)
+
+    def _record_answer(self, tool: str, call: ToolCallContext, result: CallToolResult) -> None:
+        if self._catalogue and not is_command(call.mcp_context):
+            rows = answer_rows(
+                today(),
+                call.caller.name,
+                tool,
+                own_texts(result),
+                self._catalogue.encoding,
+                call.response,
+                is_first_page=not call.arguments.get("cursor"),
+            )
+            self._catalogue.record(rows)
 
     async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
         """Return the result, and count the call; or an error result where the caller lacks the permission."""

@@ -21,9 +21,9 @@ from query.toolsets.offered import direct_definition, has_offered_tools, offered
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.history.recent_calls import CallCounts
     from query.policy.rules import CallerRules
     from query.replicas.sets import ReplicaSets
+    from query.usage.recent_calls import CallCounts
     from shared.catalog import IndexedTool
 
 # Toolsets whose tools are kept: each has up to MAX_DIRECT definitions.

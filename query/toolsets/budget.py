@@ -11,7 +11,7 @@ from shared.text.tokens import estimate_tool
 
 if TYPE_CHECKING:
     from query.caller import Caller
-    from query.history.recent_calls import CallCounts
+    from query.usage.recent_calls import CallCounts
     from shared.catalog import Encoding, IndexedTool
 
 NAMED = 10

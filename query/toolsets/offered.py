@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from mcp.types import Tool
 from pydantic import ValidationError
 
-from query.history.recent_calls import NO_CALLS, CallCounts
 from query.savings.savings import Baseline
 from query.toolsets.budget import BudgetResult, apply_budget, by_use
+from query.usage.recent_calls import NO_CALLS, CallCounts
 from shared.text.leaner import leaner_schema
 
 if TYPE_CHECKING:
@@ -81,9 +81,7 @@ def recent_calls(caller: Caller, catalogue: Catalogue) -> CallCounts:
 
     Calls of other callers would reveal to this caller which tools they use.
     """
-    if caller.limit_tokens is None or catalogue.recorder is None:
-        return NO_CALLS
-    return catalogue.recorder.recent_calls.of(caller.name)
+    return NO_CALLS if caller.limit_tokens is None else catalogue.recent_calls(caller.name)
 
 
 def has_offered_tools(caller: Caller) -> bool:

@@ -22,9 +22,9 @@ from shared.text.tokens import PROFILE, is_estimate
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.history.recent_calls import CallCounts
     from query.policy.rules import CallerRules
     from query.response.recent_answers import Recent
+    from query.usage.recent_calls import CallCounts
     from shared.index.tools import ToolIndex
     from shared.toolset import Toolset
 

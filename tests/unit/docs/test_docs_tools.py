@@ -16,9 +16,6 @@ from pydantic import BaseModel
 
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.reports.savings import SavingsReport
 from query.response.find_response import FindResponse
 from query.response.tool_info import ToolInfo
 from query.savings.context import ContextMeta
@@ -27,6 +24,8 @@ from query.tools.describe_tool import DescribeResponse
 from query.tools.listed import ListedServer
 from query.tools.registry import builtin_tools
 from query.tools.tool import PAGING_ARGUMENTS, listed
+from query.usage.report import SavingsReport
+from query.usage.store_sqlite import SqliteUsage
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.transcripts import TRANSCRIPTS, Transcript
@@ -40,11 +39,10 @@ def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
     """Yield the input schema of each tool of ours, as it is listed, by name."""
     index = FakeIndex()
     with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 1)) as history,
-        closing(UsageRecorder(history)) as recorder,
+        closing(SqliteUsage(tmp_path / "savings.sqlite3", 1)) as usage,
         closing(upstreams_to({})) as upstreams,
     ):
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage)
         yield {offer.tool.name: listed(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}
 
 
