@@ -15,7 +15,7 @@ from query.policy.rules import ReadPolicy, no_policy, policy_reader
 from query.savings.ledger import Ledger, Run, run_behind, run_now
 from query.search.no_match import NO_MATCH_THRESHOLD
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
-from query.usage.record import Event, Recorder, not_recorded
+from query.usage.record import Event, not_recorded, recording
 from shared.errors import FollowedConfigUnavailable
 from shared.service.process import full_environment
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
@@ -114,7 +114,7 @@ def live_catalogue(live: LiveIndex, settings: Settings) -> Catalogue:
 @contextmanager
 def recorded(catalogue: Catalogue, usage: Usage) -> Generator[Catalogue]:
     """Yield the catalogue with its usage, which is recorded until the block ends; queued events are written first."""
-    with closing(RecentCalls(usage)) as calls, closing(Recorder(usage)) as recorder:
+    with closing(RecentCalls(usage)) as calls, recording(usage) as recorder:
         yield replace(catalogue, usage=usage, record=recorder.record, recent_calls=calls.of)
 
 

@@ -6,11 +6,9 @@ The functions are generators: the thread that takes their rows does the counting
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -34,11 +32,8 @@ if TYPE_CHECKING:
     from shared.catalog import Encoding
 
 MAX_WAITING = 1_000
-BATCH = 200
-# Each write is a transaction: the events of so many seconds share the next one.
-PAUSE_S = 0.25
-# Limits the delay of shutdown by queued events and by a store that hangs.
-CLOSE_S = 5.0
+# Each write is a transaction: the events of so many seconds share one.
+WRITE_EVERY_S = 0.25
 SAMPLE_EVERY_S = 10.0
 
 COMMAND_LINE = "toolscale-cli"
@@ -57,19 +52,12 @@ _log = structlog.get_logger()
 
 
 class Recorder:
-    """Counts events and adds their sums to the usage in the background.
+    """Counts events and adds their sums to the usage. A slow or failing store drops events, and delays no answer."""
 
-    A slow or failing store drops events, and delays no answer.
-    """
-
-    def __init__(self, usage: Usage, max_waiting: int = MAX_WAITING, pause_s: float = PAUSE_S) -> None:
-        self._usage, self._pause_s = usage, pause_s
-        self._waiting: queue.Queue[Event | None] = queue.Queue(max_waiting)
+    def __init__(self, usage: Usage, max_waiting: int = MAX_WAITING) -> None:
+        self._usage = usage
+        self._waiting: queue.Queue[Event] = queue.Queue(max_waiting)
         self._dropped = 0
-        self._is_failing = False
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="toolscale savings", daemon=True)
-        self._thread.start()
 
     def record(self, event: Event) -> None:
         """Queue an event. Returns at once and never raises, from any thread."""
@@ -78,44 +66,26 @@ class Recorder:
         except queue.Full:
             self._dropped += 1
 
-    def close(self) -> None:
-        """Write queued events, within CLOSE_S seconds. Later events are not recorded."""
-        self._closing.set()
-        try:
-            self._waiting.put(None, timeout=CLOSE_S)
-        except queue.Full:
-            return
-        self._thread.join(CLOSE_S)
+    def write(self) -> None:
+        """Add the queued events in one transaction.
 
-    def _write(self) -> None:
-        is_last = False
-        while not is_last and (first := self._waiting.get()) is not None:
-            batch = [first]
-            while len(batch) < BATCH and not is_last:
-                try:
-                    following = self._waiting.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    is_last = True
-                else:
-                    batch.append(following)
-            self._add(batch)
-            if not is_last:
-                self._closing.wait(self._pause_s)
-
-    def _add(self, batch: list[Event]) -> None:
-        try:
-            self._usage.add(summed(chain.from_iterable(map(self._rows, batch))))
-        except HistoryUnavailable as error:
-            self._dropped += len(batch)
-            if not self._is_failing:
-                _log.warning("savings_write_failed", reason=str(error))
-            self._is_failing = True
+        Raises:
+            HistoryUnavailable: they are dropped; the log has their number once the store answers.
+        """
+        rows, taken = list[Row](), 0
+        with suppress(queue.Empty):
+            for _ in range(self._waiting.maxsize):
+                event = self._waiting.get_nowait()
+                taken += 1
+                rows += self._rows(event)
+        if not taken:
             return
+        self._dropped += taken
+        self._usage.add(summed(rows))
+        self._dropped -= taken
         if self._dropped:
             _log.warning("savings_dropped", events=self._dropped)
-        self._is_failing, self._dropped = False, 0
+        self._dropped = 0
 
     def _rows(self, event: Event) -> list[Row]:
         """Return the rows of an event; one that cannot be counted is dropped, and the others are written."""
@@ -125,6 +95,16 @@ class Recorder:
             self._dropped += 1
             _log.warning("savings_event_invalid", reason=repr(error))
             return []
+
+
+@contextmanager
+def recording(usage: Usage, max_waiting: int = MAX_WAITING, every_s: float = WRITE_EVERY_S) -> Generator[Recorder]:
+    """Yield a recorder whose events a thread writes until the block ends; queued events are written first."""
+    recorder = Recorder(usage, max_waiting)
+    with every(every_s, recorder.write, "savings_write_failed"):
+        yield recorder
+    with suppress(HistoryUnavailable):
+        recorder.write()
 
 
 def not_recorded(_: Event) -> None:
