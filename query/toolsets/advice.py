@@ -114,7 +114,9 @@ def advice_for(
     called = [tool for tool in catalogue.index.get(points).values() if caller.scope.contains(tool)]
     usable = [tool for tool in without_denied(called, rules, sets) if direct_definition(tool.definition.name, tool)]
     counts = frozenset((f"{server}:{tool}", count) for (server, tool), count in calls.items())
-    kept = offered_tools(caller, catalogue, counts, rules).kept if has_offered_tools(caller) else []
+    kept: Sequence[IndexedTool] = ()
+    if has_offered_tools(caller):
+        kept = offered_tools(caller, catalogue, counts, rules).kept
     offered = {tool.qualified_name: _advised(tool, calls, catalogue, "drop") for tool in kept}
     candidates = [
         _advised(tool, calls, catalogue, "keep" if tool.qualified_name in offered else "add") for tool in usable

@@ -51,10 +51,12 @@ class Totals(BaseModel):
     found_nothing: int = 0
 
 
-class DayTotals(Totals):
-    """The sums of one day, UTC."""
-
+class _Day(BaseModel):
     day: date
+
+
+class DayTotals(Totals, _Day):
+    """The sums of one day, UTC."""
 
 
 class OwnUse(BaseModel):
@@ -80,12 +82,9 @@ class UsageRow(BaseModel):
     result_bytes: int
 
 
-class CatalogueDay(BaseModel):
+class CatalogueDay(_Day):
     """The cost of a context with all tools, at the last sample of the day."""
 
-    model_config = ConfigDict(frozen=True)
-
-    day: date
     servers: int
     tools: int
     tokens: int

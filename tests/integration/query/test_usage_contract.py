@@ -323,12 +323,12 @@ def test_a_write_and_the_use_of_one_tool_take_no_more_steps_among_many_rows(
         def of_tool() -> int:
             return steps.of(lambda: usage.sums(TODAY - timedelta(days=29), TODAY, ("calls",), ["srv"], "read"))
 
-        write(), of_tool()  # their statements are prepared
+        first = write(), of_tool()  # also prepares the statements
         few = write(), of_tool()
         usage.add(summed(call(f"tool{number}", f"caller{number}") for number in range(500)))
         many = write(), of_tool()
 
-    assert all(after <= before + 5 for before, after in zip(few, many, strict=True)), (few, many)
+    assert all(after <= before + 5 for before, after in zip(few, many, strict=True)), (first, few, many)
 
 
 def test_rows_of_the_release_before_are_read(tmp_path: Path) -> None:
