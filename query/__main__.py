@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -11,21 +11,21 @@ import structlog
 
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
-from query.catalogue import Catalogue, live_catalogue, live_index
-from query.history import recording
-from query.reports.catalogue_size import sampling
-from query.reports.dead_letters import dead_letter_counter
+from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.server.http import HttpServer
 from query.server.listener import open_listener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
 from query.server.shutdown import grace_s_of
 from query.turns import allow_turns
+from query.usage.record import sampling
+from query.usage.usage import open_usage
 from query.web.routes import page_routes
-from shared.errors import ToolscaleError
+from shared.errors import HistoryUnavailable, ToolscaleError
 from shared.index.versions import open_index_versions
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
+from shared.service.redis import DEAD_LETTERS, connect, redis_errors
 from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
@@ -80,12 +80,30 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
     allow_turns(index_is_embedded=settings.qdrant_url is None)
     embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
-    with closing(versions.store), live_index(versions) as live, recording(settings) as recorder:
-        catalogue = replace(
-            live_catalogue(live, settings), recorder=recorder, dead_letters=dead_letter_counter(settings)
-        )
-        with sampling(catalogue):
-            yield catalogue
+    with (
+        closing(versions.store),
+        live_index(versions) as live,
+        closing(open_usage(settings)) as usage,
+        recorded(live_catalogue(live, settings), usage) as catalogue,
+        sampling(usage, catalogue.ledger, catalogue.encoding),
+    ):
+        yield replace(catalogue, dead_letters=dead_letter_counter(settings))
+
+
+def dead_letter_counter(settings: Settings) -> Callable[[], int | None]:
+    """Return a function that counts the dead letters of the workers, or returns None without Redis or its answer."""
+    if settings.redis_url is None:
+        return lambda: None
+    client = connect(settings.redis_url, timeout_s=1.0, connect_timeout_s=1.0)
+
+    def count() -> int | None:
+        try:
+            with redis_errors(HistoryUnavailable):
+                return int(client.llen(DEAD_LETTERS))
+        except HistoryUnavailable:
+            return None
+
+    return count
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,8 @@ from query.paging.policy import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
 from query.search.match import NO_MATCH_THRESHOLD, category_vectors
+from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
+from query.usage.record import Event, not_recorded, recording
 from shared.errors import FollowedConfigUnavailable, ModelUnavailable
 from shared.index.versions import active_index
 from shared.service.every import every
@@ -22,7 +24,7 @@ from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore,
 from shared.upstream.mcp_json import ConfigFile
 
 if TYPE_CHECKING:
-    from query.history.recorder import UsageRecorder
+    from query.usage.usage import Usage
     from shared.catalog import Encoding
     from shared.index.tools import ToolIndex
     from shared.index.versions import IndexVersions, OpenVersion
@@ -52,7 +54,12 @@ class Catalogue:
     """Returns the reason why processes of the release before answer better than this one, None if there is none."""
     index_is_embedded: bool = False
     response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
-    recorder: UsageRecorder | None = None
+    usage: Usage | None = None
+    """The use of the service by day; None if this process keeps none."""
+    record: Callable[[Event], None] = not_recorded
+    """Adds an event to the usage in the background."""
+    recent_calls: Callable[[str], CallCounts] = lambda _: NO_CALLS
+    """Returns the calls of a caller in the last weeks, as of some minutes ago."""
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
     dead_letters: Callable[[], int | None] = lambda: None
@@ -109,6 +116,13 @@ def live_catalogue(live: LiveIndex, settings: Settings) -> Catalogue:
         filling=live.filling,
         followed_config=followed,
     )
+
+
+@contextmanager
+def recorded(catalogue: Catalogue, usage: Usage) -> Generator[Catalogue]:
+    """Yield the catalogue with its usage, which is recorded until the block ends; queued events are written first."""
+    with closing(RecentCalls(usage)) as calls, recording(usage) as recorder:
+        yield replace(catalogue, usage=usage, record=recorder.record, recent_calls=calls.of)
 
 
 def _followed_config(store: FollowedConfigStore) -> FollowedConfig | None:

@@ -37,7 +37,6 @@ from query.paging.policy import ResponsePolicy
 from query.paging.results import own_texts
 from query.server.paging import contents_of, page_of_result
 from query.server.tools_list import page_of_tools
-from query.server.usage import record_answer, record_list
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
@@ -45,6 +44,8 @@ from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, To
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
 from query.toolsets.offers import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread
+from query.usage.record import answer_rows, is_command, list_rows
+from query.usage.usage import today
 from shared.errors import (
     BudgetTooSmall,
     CallsExhausted,
@@ -112,7 +113,7 @@ def build_server(
     With a reader, the server has resources: those that results link to, and no list of them.
     The connections of upstreams outlive the requests that opened them, and end when the server does.
 
-    The catalogue's recorder records what leaves. The low-level server leaves schemas, errors and texts to us: a caller
+    The catalogue records lists and answers. The low-level server leaves schemas, errors and texts to us: a caller
     pays for their tokens.
     """
     tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
@@ -174,7 +175,8 @@ class _Tools:
             _log.warning("cursor_store_unavailable", reason=str(error))
             raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
         is_first = params is None or params.cursor is None
-        record_list(self._catalogue, caller, page, context, is_first=is_first)
+        if self._catalogue:
+            record_list(self._catalogue, caller, page, context, is_first=is_first)
         return page.model_copy(update={"meta": direct.meta})
 
     async def call(
@@ -198,7 +200,7 @@ class _Tools:
                 result = await self._permitted(handler, call, label)
             except ConfirmationRequired as required:
                 return question_of(required)
-        record_answer(self._catalogue, label, call, result)
+        self._record_answer(label, call, result)
         return result
 
     async def read(
@@ -211,8 +213,21 @@ class _Tools:
             result = await self._permitted(reader, call, READ_RESOURCE)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
-        record_answer(self._catalogue, READ_RESOURCE, call, result)
+        self._record_answer(READ_RESOURCE, call, result)
         return contents_of(result, params.uri)
+
+    def _record_answer(self, tool: str, call: ToolCallContext, result: CallToolResult) -> None:
+        if self._catalogue and not is_command(call.mcp_context):
+            rows = answer_rows(
+                today(),
+                call.caller.name,
+                tool,
+                own_texts(result),
+                self._catalogue.encoding,
+                call.response,
+                is_first_page=not call.arguments.get("cursor"),
+            )
+            self._catalogue.record(rows)
 
     async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
         """Return the result, and count the call; or an error result where the caller lacks the permission."""
@@ -275,6 +290,16 @@ class _Tools:
         if self._toolsets is None or caller.toolset is None:
             return NO_DIRECT_TOOLS
         return await _read_index(caller, self._toolsets.direct, caller)
+
+
+def record_list(
+    catalogue: Catalogue, caller: Caller, page: ListToolsResult, context: RequestContext, *, is_first: bool
+) -> None:
+    """Record a page of `tools/list`, unless a command reads it; the first page has the baseline."""
+    if not is_command(context):
+        encoding = catalogue.encoding
+        baseline = partial(catalogue.ledger.baseline, caller.scope, encoding) if is_first else None
+        catalogue.record(list_rows(today(), caller.name, page, context.protocol_version, encoding, baseline))
 
 
 async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object) -> T:

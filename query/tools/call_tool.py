@@ -76,8 +76,7 @@ class CallTool(ToolHandler):
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         finally:
-            if self._catalogue.recorder:
-                self._catalogue.recorder.record(audit.rows())
+            self._catalogue.record(audit.rows())
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller = context.caller

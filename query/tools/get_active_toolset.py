@@ -12,16 +12,16 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
-from query.advice.report import toolset_advice
 from query.answers.detail import context_meta, tool_info
 from query.caller import Caller
-from query.history.recent_calls import REFRESH_S
 from query.paging.request import ToolRequest
 from query.response.recent_answers import Recent
 from query.search.request import ToolName
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
+from query.toolsets.advice import advice_for
 from query.toolsets.offers import BudgetResult, Offer, Offers, cost, with_toolset
+from query.usage.recent_calls import REFRESH_S
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.errors import HistoryUnavailable
 from shared.text.tokens import PROFILE, is_estimate, json_text
@@ -84,11 +84,10 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
             return ["The calls of the last weeks cannot be read at the moment."]
 
     def _sentences(self, toolset: str | None, caller: Caller, _response: str, _period: float) -> list[str]:
-        recorder = self._catalogue.recorder
-        if recorder is None:
+        if self._catalogue.usage is None:
             return []
-        advice = toolset_advice(caller, self._catalogue, recorder.history, toolset)
-        return advice.sentences_with_rivals if toolset or advice.calls else []
+        advice = advice_for(caller, self._catalogue, self._catalogue.usage, toolset)
+        return advice.sentences if toolset or advice.calls else []
 
 
 def toolset_report(

@@ -18,14 +18,14 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from query.calling.call import RESOURCE_NOT_FOUND, ResolvedTool, read_resource, resolve_tool
 from query.calling.request import CallRequest
-from query.history.events import read_rows
-from query.history.periods import today
 from query.paging.links import UNKNOWN, Link, Links
 from query.tools.audit import CallAudit
 from query.tools.call_tool import call_resources
 from query.tools.revisions import for_protocol
 from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.turns import run_in_thread
+from query.usage.record import read_rows
+from query.usage.usage import today
 from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ToolNotFound
 
 if TYPE_CHECKING:
@@ -77,10 +77,9 @@ class ReadResource(ToolHandler):
         resources = call_resources(context, self._upstreams, audit)
         read = await read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta)
         audit.set_result(read, resolved.tool.server_id)
-        if self._catalogue.recorder:
-            tool = resolved.tool
-            rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)
-            self._catalogue.recorder.record(rows)
+        tool = resolved.tool
+        rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)
+        self._catalogue.record(rows)
         result = await anyio.to_thread.run_sync(_as_result, read, link, uri, links)
         return for_protocol(result, mcp_context.protocol_version, resolved.tool.server_id)
 

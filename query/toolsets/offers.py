@@ -15,10 +15,10 @@ from mcp.types import INVALID_REQUEST, Tool
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from query.history.recent_calls import NO_CALLS, CallCounts
 from query.replicas import split_name
 from query.response.recent_answers import Recent
 from query.savings import Baseline
+from query.usage.recent_calls import NO_CALLS, CallCounts
 from shared.catalog import point_id
 from shared.quoting import quoted_name
 from shared.text.tokens import estimate_tool
@@ -213,9 +213,9 @@ def _deciding_calls(caller: Caller, catalogue: Catalogue) -> CallCounts:
     Calls of other callers would reveal to this caller which tools they use.
     """
     is_enforced = caller.limit_tokens is not None
-    if catalogue.recorder is None or not (is_enforced or _may_be_cut(caller, catalogue)):
+    if not (is_enforced or _may_be_cut(caller, catalogue)):
         return NO_CALLS
-    return catalogue.recorder.recent_calls.of(caller.name)
+    return catalogue.recent_calls(caller.name)
 
 
 def _may_be_cut(caller: Caller, catalogue: Catalogue) -> bool:

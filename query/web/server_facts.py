@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from query.reports.access import is_unrestricted
+from query.usage.report import is_unrestricted
 from query.web.page import PageRequest
 from shared.catalog import OPERATOR_SOURCE, ServerRecord
 from shared.upstream.masking import masked
@@ -78,13 +78,12 @@ def callers_of(server_id: str, first: date, last: date, request: PageRequest) ->
     Raises:
         HistoryUnavailable: the history did not answer.
     """
-    recorder = request.catalogue.recorder
-    if recorder is None or not is_unrestricted(request.caller):
+    usage = request.catalogue.usage
+    if usage is None or not is_unrestricted(request.caller):
         return None
     counts: Counter[str] = Counter()
-    for (caller, server, _), sums in recorder.history.sums(first, last, ("calls",)).items():
-        if server == server_id:
-            counts[caller] += sums["calls"]
+    for (caller, _, _), sums in usage.sums(first, last, ("calls",), servers=[server_id]).items():
+        counts[caller] += sums["calls"]
     return counts.most_common(SHOWN)
 
 

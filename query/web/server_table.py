@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlencode
 
-from query.reports.access import is_unrestricted
+from query.usage.report import is_unrestricted
 from query.web.page import PageRequest
 from query.web.servers import STATES, ServerRow, SetRow, State
 from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, TOOLHIVE_SOURCE

@@ -19,12 +19,12 @@ from query.auth.tokens import StaticTokens, TokenEntry, as_toml
 from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.history.recorder import UsageRecorder
 from query.records import Ledger
 from query.server.http import http_app
 from query.server.listener import HttpListener
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
+from query.usage.usage import Usage
 from query.web.routes import page_routes
 from shared.index.tools import ToolIndex
 from shared.service.token_file import digest
@@ -54,7 +54,7 @@ def app_of(
     index: ToolIndex,
     authentication: Authentication | None = None,
     upstreams: Upstreams | None = None,
-    savings: UsageRecorder | None = None,
+    usage: Usage | None = None,
     *,
     metrics_public: bool = False,
     followed: FollowedConfig | None = None,
@@ -62,7 +62,7 @@ def app_of(
     """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication)
     entrance.close()
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings, followed_config=lambda: followed)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
     server = service_of(catalogue, upstreams, entrance.authenticate)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
     routes = [*page_routes(catalogue, entrance), metrics]

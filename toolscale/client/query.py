@@ -22,8 +22,8 @@ from query.calling.upstreams import upstreams_of
 from query.catalogue import catalogue_of
 from query.server.http import MCP_PATH
 from query.server.mcp import service_of
-from query.server.usage import COMMAND_LINE
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
+from query.usage.record import COMMAND_LINE
 from shared.errors import IndexHeld, ServiceRejected, ServiceUnreachable, ToolscaleError
 from shared.index.versions import open_index_versions
 from shared.settings import Settings

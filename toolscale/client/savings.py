@@ -1,4 +1,4 @@
-"""`toolscale savings`: the report from the history; a running service may write to it at the same time."""
+"""`toolscale savings`: the report from the stored usage; a running service may write to it at the same time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
-from query.history import open_history
-from query.history.periods import days_of, today
-from query.reports.savings import OwnUse, SavingsReport, UsageRow, report
+from query.usage.report import OwnUse, SavingsReport, UsageRow, report
+from query.usage.usage import days_of, open_usage, today
 from shared.quoting import printable
 from shared.settings import Settings
 from toolscale.console import number_table
@@ -27,8 +26,8 @@ def savings(settings: Settings, period: str) -> SavingsReport:
         first, last = days_of(period, today())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="period") from error
-    with closing(open_history(settings)) as history:
-        return report(history.rows(first, last), first, last, sizes=history.total_sizes(first, last))
+    with closing(open_usage(settings)) as usage:
+        return report(usage.rows(first, last), first, last, sizes=usage.sizes(first, last))
 
 
 def view(report: SavingsReport) -> Group:

@@ -23,7 +23,7 @@ def advice(
     token: TokenOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show which tools to offer directly, which to drop, and which seem to do the same, from 30 days of use."""
+    """Show which tools to offer directly, and which to drop, from the calls of 30 days."""
     from toolscale.client.advice import read_advice, view  # noqa: PLC0415  # loads the query service
 
     configure_logging("ERROR")

@@ -19,7 +19,7 @@ UNITS = {
     "servers": "servers",
     "toolsets": "toolsets",
     "savings": "rows of savings",
-    "sizes": "sizes of servers by day",
+    "catalogue_sizes": "sizes of the catalogue by day",
 }
 
 
@@ -58,9 +58,9 @@ def restore(
     from toolscale.client.backup import read_backup, restore_backup  # noqa: PLC0415  # loads both sides
     from toolscale.client.toolsets import open_toolsets  # noqa: PLC0415
 
-    settings, content = load_settings(data_dir=data_dir), read_backup(directory)
+    settings, found = load_settings(data_dir=data_dir), read_backup(directory)
     with err.status("Restoring ..."), open_toolsets(settings, url, token) as toolsets:
-        results = dict(restore_backup(settings, content, toolsets))
+        results = restore_backup(settings, found, toolsets)
     if as_json:
         print_json({kind: result._asdict() for kind, result in results.items()})
         return

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from query.calling.upstreams import upstreams_of
-from query.catalogue import Catalogue, live_catalogue, live_index
-from query.history import recording
-from query.reports.catalogue_size import sampling
+from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.server.http import MCP_PATH, HttpServer
-from query.server.mcp import service_of
+from query.server.mcp import record_list, service_of
 from query.server.metrics_route import metrics_route
 from query.server.servers_route import servers_route
 from query.server.shutdown import grace_s_of
-from query.server.usage import record_list
 from query.turns import allow_turns
+from query.usage.record import sampling
+from query.usage.usage import open_usage
 from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
@@ -87,15 +86,11 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         _servers(embedded, settings.mcp_config),
         _notifications(settings, embedded),
         live_index(embedded.versions) as followed,
-        recording(settings) as savings,
+        closing(open_usage(settings)) as usage,
+        recorded(live_catalogue(followed, settings), usage) as catalogue,
+        sampling(usage, catalogue.ledger, catalogue.encoding),
     ):
-        catalogue = replace(
-            live_catalogue(followed, settings),
-            recorder=savings,
-            dead_letters=partial(_dead_letters, embedded.deps.intents),
-        )
-        with sampling(catalogue):
-            yield embedded, catalogue
+        yield embedded, replace(catalogue, dead_letters=partial(_dead_letters, embedded.deps.intents))
 
 
 def _dead_letters(intents: Intents) -> int | None:

@@ -8,7 +8,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from query.advice.report import advice_for
+from query.toolsets.advice import advice_for
 from query.web.page import Page, PageRequest
 from query.web.rendering import PAGE_HEADERS
 from shared.errors import HistoryUnavailable, ToolsetUnknown
@@ -16,7 +16,7 @@ from shared.toolset import ToolsetName
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from query.advice.report import Advice
+    from query.toolsets.advice import Advice
 
 NO_HISTORY = "No history can be read at the moment, or none is kept here."
 
@@ -51,10 +51,9 @@ def _read(request: PageRequest) -> tuple[Advice | None, str, int]:
     catalogue = request.catalogue
     try:
         asked = AdviceRequest.model_validate({name: value for name, value in request.query.items() if value})
-        if catalogue.recorder is None:
+        if catalogue.usage is None:
             return None, NO_HISTORY, 503
-        history = catalogue.recorder.history
-        return advice_for(request.caller, catalogue, history, asked.toolset, asked.budget), "", 200
+        return advice_for(request.caller, catalogue, catalogue.usage, asked.toolset, asked.budget), "", 200
     except ValidationError as error:
         return None, first_invalid_argument(error), 400
     except ToolsetUnknown as error:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.reports.access import report_for
+from query.usage.report import report_for
 from query.web.charts import Chart, chart
 from query.web.page import Page, PageRequest
 from shared.errors import HistoryUnavailable
 
 if TYPE_CHECKING:
-    from query.reports.savings import SavingsReport
+    from query.usage.report import SavingsReport
 
 PERIODS = (7, 30, 90)
 DEFAULT_PERIOD = PERIODS[1]
@@ -34,10 +34,11 @@ def history(request: PageRequest) -> Page:
 
 def savings_report(request: PageRequest, days: int) -> SavingsReport | None:
     """Return the report, None without a history or if it does not answer; the page shows the rest."""
-    if request.catalogue.recorder is None:
+    usage = request.catalogue.usage
+    if usage is None:
         return None
     try:
-        return report_for(request.caller, f"{days}d", request.catalogue, request.catalogue.recorder.history)
+        return report_for(request.caller, f"{days}d", usage, request.catalogue.pinned().index)
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
         return None
@@ -51,11 +52,12 @@ def savings_charts(report: SavingsReport | None) -> dict[str, Chart | None]:
     held = {day.day: day.tokens for day in report.catalogue}
     return {
         "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),
-        "context_chart": chart(held, report.first_day, report.last_day, missing=None),
+        # a caller with groups or a toolset gets no size of the catalogue
+        "context_chart": chart(held, report.first_day, report.last_day, missing=None) if held else None,
     }
 
 
 def known_days(report: SavingsReport) -> int:
     """Return the number of days since the first one with figures, today included; 0 without any."""
-    days = [row.day for row in (*report.by_day, *report.catalogue)]
+    days = [*(row.day for row in report.by_day), *(row.day for row in report.catalogue)]
     return (report.last_day - min(days)).days + 1 if days else 0

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from query.caller import ANYONE
-from query.reports.access import is_unrestricted
 from query.server.http import MCP_PATH
+from query.usage.report import is_unrestricted
 from query.web.connecting import claude_command, client_config
 from query.web.context_map import context_map
 from query.web.page import Page, PageRequest

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from query.answers.detail import first_sentence, share
-from query.history.periods import today
-from query.reports.access import is_unrestricted, sees_whole
 from query.tools.listing import tools_of
-from query.web.charts import chart
+from query.usage.report import is_unrestricted
+from query.usage.usage import today
 from query.web.page import Page, PageRequest, message_page
 from query.web.row_pages import ROWS, page_of_rows
 from query.web.server_facts import address, callers_of, next_run, split_error
@@ -83,30 +82,21 @@ def server(request: PageRequest) -> Page:
         "tools": [_tool_row(tool, table.encoding, row.tokens) for tool in page_of_tools],
         "widest": tools[0].model_counts.get(table.encoding, 0) if tools else 0,
         "replicas": table.set_of(row).rows,
+        "callers": _callers(request, record.server_id),
+        "days": DEFAULT_PERIOD,
         "shown": ROWS,
     }
-    return Page("server.html", values | _history(request, record.server_id) | pages)
+    return Page("server.html", values | pages)
 
 
-def _history(request: PageRequest, server_id: str) -> dict[str, Any]:
-    """Return the chart of the server's size and its callers; None where the history does not have them."""
+def _callers(request: PageRequest, server_id: str) -> Sequence[tuple[str, int]] | None:
+    """Return the callers of the server with their calls; None if not for this caller, or not known now."""
     last = today()
-    first = last - timedelta(days=DEFAULT_PERIOD - 1)
     try:
-        sizes = _tokens_by_day(request, server_id, first, last)
-        callers = callers_of(server_id, first, last, request)
+        return callers_of(server_id, last - timedelta(days=DEFAULT_PERIOD - 1), last, request)
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
-        return {"sizes": None, "callers": None, "days": DEFAULT_PERIOD}
-    drawn = chart(sizes, first, last, missing=None) if sizes else None
-    return {"sizes": drawn, "callers": callers, "days": DEFAULT_PERIOD}
-
-
-def _tokens_by_day(request: PageRequest, server_id: str, first: date, last: date) -> dict[date, int]:
-    if request.catalogue.recorder is None or not sees_whole(request.caller, server_id):
-        return {}
-    sizes = request.catalogue.recorder.history.sizes(first, last, server_id)
-    return {day: by_server[server_id].tokens for day, by_server in sizes.items()}
+        return None
 
 
 def _tool_row(tool: IndexedTool, encoding: Encoding, of_server: int | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import structlog
 
 from query.answers.detail import first_sentence
 from query.replicas import Replicated, Serving, servings
-from query.reports.tool_use import ToolUse, tool_use
+from query.usage.report import UsageRow, use_of_tool
 from query.web.page import Page, PageRequest, message_page
 from query.web.row_pages import ROWS
 from query.web.servers import ServerRow, state_of
@@ -44,6 +44,7 @@ def tool(request: PageRequest) -> Page:
     index, encoding = request.catalogue.pinned().index, request.catalogue.encoding
     replicated = Replicated.of(request.caller.scope, request.catalogue.ledger.replica_sets(request.caller.scope))
     serving = _serving(found, replicated, index)
+    use, mean_ms = _use(found, serving.servers, request)
     values: dict[str, Any] = {
         "tool": found,
         "does": first_sentence(found.definition.description),
@@ -54,7 +55,8 @@ def tool(request: PageRequest) -> Page:
         "serving": serving,
         "servers": _rows(serving.servers, request),
         "also_on": _rows(serving.also_on, request),
-        "use": _use(found, serving.servers, request),
+        "use": use,
+        "mean_ms": mean_ms,
         "days": DEFAULT_PERIOD,
         "near": _nearest(found, replicated.scope, index),
         "shown": ROWS,
@@ -83,16 +85,16 @@ def _rows(server_ids: Sequence[str], request: PageRequest) -> list[ServerRow]:
     return [ServerRow(record, state_of(record), None, None, None) for record in records]
 
 
-def _use(found: IndexedTool, server_ids: Collection[str], request: PageRequest) -> ToolUse | None:
-    """Return the tool's use of the last days; None without a history or if it does not answer."""
-    recorder, name = request.catalogue.recorder, found.definition.name
-    if recorder is None:
-        return None
+def _use(found: IndexedTool, server_ids: Collection[str], request: PageRequest) -> tuple[UsageRow | None, int | None]:
+    """Return the tool's use of the last days and the mean duration of a call; None where they are not known."""
+    usage, name = request.catalogue.usage, found.definition.name
+    if usage is None:
+        return None, None
     try:
-        return tool_use(request.caller, name, frozenset(server_ids), f"{DEFAULT_PERIOD}d", recorder.history)
+        return use_of_tool(request.caller, name, server_ids, f"{DEFAULT_PERIOD}d", usage)
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
-        return None
+        return None, None
 
 
 def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:

@@ -16,9 +16,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from query.history import open_history
-from query.history.periods import today
-from query.history.store import RowKey, ServerSize
+from query.usage.usage import CatalogueSize, RowKey, open_usage, today
 from shared.errors import BackupInvalid
 from shared.intents.intents import open_intents
 from shared.service.redis import connect
@@ -39,7 +37,7 @@ from workers.ingest import reconcile
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
 DEV = {"name": "dev", "tools": ["files"], "description": "", "budget_tokens": 900, "enforce": True}
 USED = {"answers": 3, "calls": 2, "bytes": 70}
-KINDS = ("definitions", "servers", "toolsets", "savings", "sizes")
+KINDS = ("definitions", "servers", "toolsets", "savings", "catalogue_sizes")
 
 
 @pytest.fixture
@@ -69,15 +67,15 @@ def toolscale(*arguments: str) -> Any:
 
 
 def record_use() -> None:
-    with closing(open_history(load_settings())) as history:
-        history.add({RowKey(today(), "ann", "files", "read_text"): USED})
-        history.store_sizes(today(), {"files": ServerSize(2, 300)})
+    with closing(open_usage(load_settings())) as usage:
+        usage.add({RowKey(today(), "ann", "files", "read_text"): USED})
+        usage.put_size(today(), CatalogueSize(1, 2, 300))
 
 
 def used() -> tuple[Any, Any]:
-    with closing(open_history(load_settings())) as history:
-        rows, sizes = history.rows(today(), today()), history.sizes(today(), today())
-    return rows.get(RowKey(today(), "ann", "files", "read_text")), sizes.get(today(), {}).get("files")
+    with closing(open_usage(load_settings())) as usage:
+        rows, sizes = usage.rows(today(), today()), usage.sizes(today(), today())
+    return rows.get(RowKey(today(), "ann", "files", "read_text")), sizes.get(today())
 
 
 def results(restored: dict[str, dict[str, int]]) -> dict[str, tuple[int, int]]:
@@ -108,7 +106,7 @@ def test_a_wiped_data_directory_is_restored_while_no_process_runs_and_beside_one
         second = results(toolscale("restore", backup))
 
     lines = manifest["lines"]
-    assert (lines["definitions"], lines["servers"], lines["toolsets"], lines["sizes"]) == (1, 1, 1, 1)
+    assert (lines["definitions"], lines["servers"], lines["toolsets"], lines["catalogue_sizes"]) == (1, 1, 1, 1)
     assert first == {kind: (lines[kind], 0) for kind in KINDS}
     assert {kind: second[kind] for kind in KINDS if kind != "savings"} == {
         kind: (0, 1) for kind in KINDS if kind != "savings"
@@ -161,14 +159,14 @@ def test_a_wiped_redis_and_a_wiped_index_are_restored(
         with open_toolsets(load_settings()) as toolsets:
             kept = toolsets.toolsets()
 
-    assert manifest["lines"] == {"definitions": 1, "servers": 2, "toolsets": 1, "savings": 1, "sizes": 1}
+    assert manifest["lines"] == {"definitions": 1, "servers": 2, "toolsets": 1, "savings": 1, "catalogue_sizes": 1}
     assert first == {kind: (manifest["lines"][kind], 0) for kind in KINDS}
     assert again == {kind: (0, manifest["lines"][kind]) for kind in KINDS}
     assert stopped is not None
     assert stopped.status == "stopped"
     assert {each["name"] for each in found["tools"]} == {"files:read_text", "files:write_text"}
     assert kept == [Toolset.model_validate(DEV)]
-    assert used() == (USED, ServerSize(2, 300))
+    assert used() == (USED, CatalogueSize(1, 2, 300))
 
 
 def test_a_restored_catalogue_holds_the_changes_of_the_meantime(data_dir: Path, tmp_path: Path) -> None:
@@ -200,8 +198,8 @@ def test_present_data_stays_and_missing_counts_are_added(data_dir: Path, tmp_pat
         intents.record(up("files", url="http://127.0.0.1:1/new"), due_in_s=0)
         toolsets.put_toolset(newer)
     (data_dir / "savings.sqlite3").unlink()
-    with closing(open_history(load_settings())) as history:
-        history.add({RowKey(today(), "ann", "files", "read_text"): {"answers": 1, "calls": 9, "failed_calls": 1}})
+    with closing(open_usage(load_settings())) as usage:
+        usage.add({RowKey(today(), "ann", "files", "read_text"): {"answers": 1, "calls": 9, "failed_calls": 1}})
 
     restored = results(toolscale("restore", str(tmp_path / "backup")))
 
@@ -210,7 +208,7 @@ def test_present_data_stays_and_missing_counts_are_added(data_dir: Path, tmp_pat
         "servers": (0, 1),
         "toolsets": (0, 1),
         "savings": (1, 0),
-        "sizes": (1, 0),
+        "catalogue_sizes": (1, 0),
     }
     with closing(open_intents(load_settings())) as intents, open_toolsets(load_settings()) as toolsets:
         intent = intents.intent("files")
@@ -265,6 +263,26 @@ def test_nothing_is_restored_from_a_backup_with_an_invalid_line(
 
     with closing(open_intents(load_settings())) as intents:
         assert list(intents.intents()) == []
+
+
+def test_a_backup_of_the_release_before_is_restored_without_its_sizes_of_servers(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    backup = tmp_path / "backup"
+    record_use()
+    toolscale("backup", str(backup))
+    (backup / "catalogue_sizes.jsonl").rename(backup / "sizes.jsonl")
+    (backup / "sizes.jsonl").write_text('{"version": 1, "day": "2026-11-21", "server": "s", "tools": 1, "tokens": 9}\n')
+    manifest = json.loads((backup / "backup.json").read_text())
+    manifest["lines"]["sizes"] = manifest["lines"].pop("catalogue_sizes")
+    (backup / "backup.json").write_text(json.dumps(manifest) + "\n")
+    shutil.rmtree(data_dir)
+    data_dir.mkdir()
+
+    restored = toolscale("restore", str(backup))
+
+    assert restored.keys() == {"definitions", "servers", "toolsets", "savings"}
+    assert used() == (USED, None)
 
 
 def test_a_backup_with_a_missing_line_is_refused(data_dir: Path, tmp_path: Path) -> None:

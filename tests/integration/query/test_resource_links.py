@@ -28,14 +28,10 @@ from mcp.types import (
 
 from query.caller import Caller
 from query.calling.limits import CallLimits
-from query.catalogue import Catalogue
+from query.catalogue import Catalogue, recorded
 from query.cursors import Cursors
 from query.cursors.sealing import KEY_BYTES, Sealer
 from query.cursors.store import MemoryStore
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey
 from query.paging.budget import counting
 from query.paging.links import PREFIX, UNKNOWN
 from query.paging.policy import ResponsePolicy
@@ -43,6 +39,8 @@ from query.server.mcp import service_of
 from query.server.paging import NOTICE_URI
 from query.tools.revisions import SERVER_KEY
 from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, today
 from shared.toolset import Toolset
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, replicated, upstreams_to
@@ -541,15 +539,14 @@ async def test_the_history_has_what_toolscale_added_to_links_and_the_bytes_of_re
 ) -> None:
     text = "word " * 3_000
     with ExitStack() as stack:
-        history = stack.enter_context(closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)))
-        with scripted_http(Library({NOTES: {"text": text}})) as files, closing(UsageRecorder(history)) as recorder:
-            policy = ResponsePolicy(max_tokens=1_000)
-            catalogue = replace(catalogue_of([OPEN]), recorder=recorder, response_policy=policy)
+        usage = stack.enter_context(closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)))
+        made = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(max_tokens=1_000))
+        with scripted_http(Library({NOTES: {"text": text}})) as files, recorded(made, usage) as catalogue:
             async with served(catalogue, {"files": at(files)}, ANN, mode=mode) as (client, _):
                 (link,) = await links_of(client)
                 page, notice = (await client.read_resource(link)).contents
                 await error_of(client, NOTES)
-        rows = history.rows(today(), today())
+        rows = usage.rows(today(), today())
 
     assert isinstance(page, TextResourceContents)
     assert isinstance(notice, TextResourceContents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from benchmarks.serving.report import render
 from benchmarks.serving.results import PINGS, Results
 from benchmarks.throughput.embedded import embedded_settings
 from query.catalogue import Catalogue
-from query.history import recording
 from query.records import Ledger
 from query.tools.registry import builtin_tools
+from query.usage.usage import open_usage
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.quick_runs import quick_run
@@ -78,6 +79,6 @@ def tool_names(directory: Path) -> set[str]:
     """Return the names of all tools that a query service offers."""
     index = FakeIndex()
     upstreams = upstreams_to({})
-    with recording(embedded_settings(directory)) as savings:
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)
+    with closing(open_usage(embedded_settings(directory))) as usage:
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage)
         return {offer.tool.name for offer in builtin_tools(catalogue, upstreams)}

@@ -10,10 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from query.history import open_history
-from query.history.events import TOOLS_LIST
-from query.history.periods import today
-from query.history.store import RowKey, ServerSize
+from query.usage.usage import TOOLS_LIST, CatalogueSize, RowKey, open_usage, today
 from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
 from shared.intents.intent import MigrationProgress
 from shared.intents.intents import open_intents
@@ -379,12 +376,12 @@ def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
 
 def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     day = today()
-    with closing(open_history(load_settings(data_dir=tmp_path))) as history:
+    with closing(open_usage(load_settings(data_dir=tmp_path))) as usage:
         listed = {"answers": 1, "tokens": 60, "baseline_tokens": 1_000, "baseline_tools": 100}
-        history.add({RowKey(day, "ann", "", TOOLS_LIST): listed})
-        history.add({RowKey(day, "ann", "", "find_tool"): {"answers": 1, "tokens": 10, "tokens_saved": 990}})
-        history.add({RowKey(day, "ann", "files", "read"): {"answers": 0, "calls": 1, "bytes": 12_345}})
-        history.store_sizes(day, {"files": ServerSize(7, 6_543)})
+        usage.add({RowKey(day, "ann", "", TOOLS_LIST): listed})
+        usage.add({RowKey(day, "ann", "", "find_tool"): {"answers": 1, "tokens": 10, "tokens_saved": 990}})
+        usage.add({RowKey(day, "ann", "files", "read"): {"answers": 0, "calls": 1, "bytes": 12_345}})
+        usage.put_size(day, CatalogueSize(1, 7, 6_543))
 
     as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
     for_people = runner.invoke(app, ["savings"]).stdout

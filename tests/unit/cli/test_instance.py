@@ -78,11 +78,8 @@ async def test_the_early_service_introduces_itself_as_the_service_does(mode: str
         async with Client(server, mode=mode) as client:
             return client.server_info, client.server_capabilities, client.instructions, client.protocol_version
 
-    with closing(upstreams_to({})) as upstreams:
-        early, running = (
-            await introduced(early_service([])),
-            await introduced(mcp_service_of(catalogue_of([]), upstreams)),
-        )
+    early = await introduced(early_service([]))
+    running = await introduced(mcp_service_of(catalogue_of([]), upstreams_to({})))
 
     assert early == running
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mcp.types import CLIENT_INFO_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
 
-from query.server.usage import COMMAND_LINE
+from query.usage.record import COMMAND_LINE
 from shared.errors import ServiceRejected, ServiceUnreachable, ToolscaleError
 from shared.settings import load_settings
 from tests.support.hostile.messages import failure

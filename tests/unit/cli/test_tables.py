@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from query.reports.savings import SavingsReport, Sums, UsageRow
+from query.usage.report import SavingsReport, Totals, UsageRow
 from shared.events import ServerAnnouncement
 from shared.intents.intent import Intent
 from toolscale.client.costs import ServerCost, ToolCost, cost_table
@@ -68,14 +68,14 @@ def test_find_cuts_no_number(width: int, tool: str, summary: str, tokens: int) -
 @given(names, st.lists(st.integers(10**11, 10**13), min_size=12, max_size=12))
 def test_savings_begin_with_the_net_number_and_cut_none(name: str, counts: list[int]) -> None:
     day = date(2025, 11, 22)
-    sums = dict(zip(Sums.model_fields, counts[:8], strict=True))
+    sums = dict(zip(Totals.model_fields, counts[:8], strict=True))
     fields = ("shown", "calls", "failed_calls", "result_bytes")
     used = UsageRow.model_validate({"name": name} | dict(zip(fields, counts[8:], strict=True)))
     report = SavingsReport.model_construct(
         first_day=day,
         last_day=day,
         profile="generic",
-        totals=Sums.model_validate(sums),
+        totals=Totals.model_validate(sums),
         advice="",
         by_day=[],
         catalogue=[],

@@ -18,14 +18,13 @@ from query.answers.detail import ContextMeta, ToolInfo
 from query.answers.fit import FindResponse
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
 from query.records import Ledger
-from query.reports.savings import SavingsReport
 from query.tools.describe_tool import DescribeResponse
 from query.tools.listed import ListedServer
 from query.tools.registry import builtin_tools
 from query.tools.tool import PAGING_ARGUMENTS, listed
+from query.usage.report import SavingsReport
+from query.usage.store_sqlite import SqliteUsage
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.transcripts import TRANSCRIPTS, Transcript
@@ -40,10 +39,9 @@ def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
     index = FakeIndex()
     upstreams = upstreams_to({})
     with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 1)) as history,
-        closing(UsageRecorder(history)) as recorder,
+        closing(SqliteUsage(tmp_path / "savings.sqlite3", 1)) as usage,
     ):
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage)
         yield {offer.tool.name: listed(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}
 
 

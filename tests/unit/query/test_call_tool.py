@@ -17,14 +17,12 @@ from mcp.types import INVALID_PARAMS, CallToolResult
 
 from query.caller import Caller
 from query.calling.limits import CallLimits
-from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey
+from query.catalogue import Catalogue, recorded
 from query.server.mcp import build_server, service_of
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, today
 from shared.catalog import IndexedTool
 from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstreams_to
@@ -230,14 +228,13 @@ async def test_one_log_line_says_who_called_what_and_how_it_ended_and_never_with
 
 
 async def test_a_call_is_noted_by_server_and_tool_and_one_that_toolscale_ended_itself_is_not(tmp_path: Path) -> None:
-    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
-        with closing(UsageRecorder(history)) as recorder:
-            catalogue = replace(catalogue_of([CONVERT]), recorder=recorder)
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as usage:
+        with recorded(catalogue_of([CONVERT]), usage) as catalogue:
             await call(catalogue=catalogue)
             await call(catalogue=catalogue, name="time:nothing")
             await call(catalogue=catalogue, parameters={})
             await call(catalogue=catalogue, limits=CallLimits(per_caller=0))
-        ((key, counts),) = history.rows(today(), today()).items()
+        ((key, counts),) = usage.rows(today(), today()).items()
 
     assert key == RowKey(today(), "anyone", "time", "convert")
     assert {**counts, "ms": 0} == {"answers": 0, "calls": 1, "failed_calls": 1, "bytes": 0, "ms": 0}

@@ -14,13 +14,13 @@ import structlog
 
 from query.auth.authentication import Authentication
 from query.caller import ANYONE, Caller
-from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
+from query.catalogue import Catalogue, recorded
 from query.records import Ledger
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Usage, today
 from query.web.page import PageRequest
 from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
+from query.web.views.find import find
 from query.web.views.overview import overview
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
@@ -43,12 +43,9 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def savings(tmp_path: Path) -> Generator[UsageRecorder]:
-    with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as recorder,
-    ):
-        yield recorder
+def usage(tmp_path: Path) -> Generator[Usage]:
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as opened:
+        yield opened
 
 
 def record_of(server_id: str, *tools: IndexedTool, **more: object) -> ServerRecord:
@@ -281,12 +278,13 @@ async def test_a_cursor_that_is_none_of_ours_is_refused() -> None:
     assert (await get("/ui/find?q=time&cursor=abc")).status_code == 400
 
 
-async def test_searches_of_the_page_are_not_recorded_as_savings(savings: UsageRecorder) -> None:
-    async with http_client(app_of(clock(), savings=savings)) as http:
-        await http.get("/ui/find?q=time")
-    savings.close()
+def test_searches_of_the_page_are_not_recorded(usage: Usage) -> None:
+    index = clock()
+    with recorded(Catalogue(index, FakeEmbedder(), Ledger(index)), usage) as catalogue:
+        page = find(PageRequest(ANYONE, catalogue, {}, {"q": "time"}, "http://127.0.0.1:8765"))
 
-    assert savings.history.rows(today(), today()) == {}
+    assert page.status == 200
+    assert usage.rows(today(), today()) == {}
 
 
 async def test_a_server_that_does_not_exist_has_no_page() -> None:
@@ -307,12 +305,12 @@ async def test_while_the_index_is_down_the_page_says_so() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/servers", "/ui/servers/s", "/ui/find?q=alert", "/ui/history"])
-async def test_nothing_that_a_server_says_becomes_markup(path: str, savings: UsageRecorder) -> None:
+async def test_nothing_that_a_server_says_becomes_markup(path: str, usage: Usage) -> None:
     told = {"last_error": HOSTILE, "declared_name": HOSTILE, "protocol_version": HOSTILE}
     rejected = [RejectedTool(name=HOSTILE, reason=HOSTILE)]
     index = catalogue(make_tool("s", HOSTILE, f"alert {HOSTILE}\ud800", groups=[HOSTILE]), rejected=rejected, **told)
 
-    async with http_client(app_of(index, savings=savings)) as http:
+    async with http_client(app_of(index, usage=usage)) as http:
         page = Parsed(await http.get(path))
 
     assert not {"script", "iframe"} & page.elements

@@ -18,12 +18,9 @@ from hypothesis import strategies as st
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey, ServerSize
 from query.records import Ledger
-from query.toolsets.offers import with_toolset
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, today
 from query.web.page import Page, PageRequest
 from query.web.rendering import ahead, render
 from query.web.server_facts import NextRun, next_run, split_error
@@ -31,7 +28,6 @@ from query.web.server_table import COLUMNS, ORIGINS, TableQuery, origin_of, tabl
 from query.web.servers import STATES, ServerRow, SetRow, state_of
 from query.web.views.servers import server, servers
 from shared.catalog import OPERATOR_SOURCE, Endpoint, ServerRecord
-from shared.toolset import Toolset
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -400,31 +396,12 @@ def test_labels_of_a_server_never_become_markup() -> None:
     assert "\u202e" not in html
 
 
-@pytest.mark.parametrize(("tools", "is_drawn"), [(("s",), True), (("s:tool-of-s",), False)])
-def test_the_size_on_earlier_days_is_shown_to_callers_of_the_whole_server(
-    tmp_path: Path, tools: tuple[str, ...], is_drawn: bool
-) -> None:
-    caller = with_toolset(Caller("dev", toolset="dev"), Toolset(name="dev", tools=tools))
-    with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as recorder,
-    ):
-        history.store_sizes(today(), {"s": ServerSize(1, 10), "other": ServerSize(1, 99)})
-
-        html = page_of(catalogue({"server_id": "s"}, recorder=recorder), "s", caller)
-
-    assert ("at most 10 tokens" in html) is is_drawn
-
-
 def test_its_callers_are_shown_to_callers_that_may_see_all(tmp_path: Path) -> None:
     used = {("bob", "s", "a"): 3, ("ann", "s", "a"): 4, ("ann", "s", "b"): 5, ("mallory", "other", "a"): 7}
     rows = {RowKey(today(), *key): {"answers": 0, "calls": calls} for key, calls in used.items()}
-    with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as recorder,
-    ):
-        history.add(rows)
-        known = catalogue({"server_id": "s", "groups": TEAMS}, recorder=recorder)
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as usage:
+        usage.add(rows)
+        known = catalogue({"server_id": "s", "groups": TEAMS}, usage=usage)
 
         words = text(page_of(known, "s"))
         of_team = page_of(known, "s", TEAM)

@@ -1,4 +1,4 @@
-"""The savings report of a period: pure arithmetic over the rows of the history, no I/O.
+"""The savings report of a period, and the use of one tool.
 
 Without Toolscale, a client would have loaded all tools of its scope instead of a `tools/list` of Toolscale. So the
 first page of each list claims that baseline. A caller claims at most as many baselines a day as it received answers:
@@ -8,23 +8,27 @@ clients that only list claim nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from heapq import nsmallest
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from query.history.events import TOOLS_LIST
-from query.history.store import OTHERS, Counts, RowKey, Rows, TotalSizes
+from query.usage.usage import OTHERS, TOOLS_LIST, CatalogueSize, Counts, RowKey, Rows, Usage, days_of, today
+from shared.catalog import point_id
 from shared.text.tokens import PROFILE, Profile
+
+if TYPE_CHECKING:
+    from query.caller import Caller
+    from shared.index.tools import ToolIndex
 
 SHOWN = 20
 
 K = TypeVar("K")
 
 
-class Sums(BaseModel):
+class Totals(BaseModel):
     """Net savings in the model form, the sums that they follow from, and the gross that answers stated.
 
     `net_tokens_saved` is `baseline_tokens` minus `listed_tokens` minus `answer_tokens`, and may be negative.
@@ -33,25 +37,25 @@ class Sums(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    net_tokens_saved: int
-    baseline_tokens: int
+    net_tokens_saved: int = 0
+    baseline_tokens: int = 0
     """All tools of the caller's scope, once for each context."""
-    listed_tokens: int
+    listed_tokens: int = 0
     """The tools in all pages of `tools/list`."""
-    answer_tokens: int
+    answer_tokens: int = 0
     """The texts that Toolscale wrote, in all answers."""
-    contexts: int
+    contexts: int = 0
     """Lists that claim their baseline."""
-    tokens_saved: int
-    searches: int
-    found_nothing: int
+    tokens_saved: int = 0
+    searches: int = 0
+    found_nothing: int = 0
 
 
 class _Day(BaseModel):
     day: date
 
 
-class DaySums(Sums, _Day):
+class DayTotals(Totals, _Day):
     """The sums of one day, UTC."""
 
 
@@ -95,10 +99,10 @@ class SavingsReport(BaseModel):
     last_day: date
     profile: Profile
     """The shape of the model form, in which all but `tokens_saved` is counted."""
-    totals: Sums
+    totals: Totals
     break_even_tools: int | None = None
     advice: str
-    by_day: list[DaySums]
+    by_day: list[DayTotals]
     own_tools: list[OwnUse]
     by_server: list[UsageRow]
     by_tool: list[UsageRow]
@@ -114,7 +118,7 @@ def report(
     first: date,
     last: date,
     can_see: Callable[[RowKey], bool] = lambda _: True,
-    sizes: TotalSizes | None = None,
+    sizes: Mapping[date, CatalogueSize] | None = None,
 ) -> SavingsReport:
     """Return the report of these rows; servers' tools that `can_see` rejects are summed as OTHERS."""
     own = {key: counts for key, counts in rows.items() if key.tool and not key.server}
@@ -131,15 +135,65 @@ def report(
         first_day=first,
         last_day=last,
         profile=PROFILE,
-        totals=Sums(**_stated(total)),
+        totals=Totals.model_validate(total),
         break_even_tools=break_even,
         advice=_advice(break_even),
-        by_day=[DaySums(day=day, **_stated(sums)) for day, sums in days.items()],
+        by_day=[DayTotals(day=day, **sums) for day, sums in days.items()],
         own_tools=_own_tools(own),
         by_server=_ranked(servers),
         by_tool=_ranked(tools),
-        catalogue=[CatalogueDay(day=day, **total._asdict()) for day, total in sorted((sizes or {}).items())],
+        catalogue=[CatalogueDay(day=day, **size._asdict()) for day, size in sorted((sizes or {}).items())],
     )
+
+
+def report_for(caller: Caller, period: str, usage: Usage, index: ToolIndex) -> SavingsReport:
+    """Return the savings of a period within the caller's scope.
+
+    A caller with all groups and no toolset sees the savings of all callers, and the catalogue's size. Any other sees
+    its own lists and answers, and the names of tools within its scope.
+
+    Raises:
+        ValueError: `days_of` rejects the period.
+        HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
+    """
+    first, last = days_of(period, today())
+    rows = usage.rows(first, last)
+    if is_unrestricted(caller):
+        return report(rows, first, last, sizes=usage.sizes(first, last))
+    own = {key: counts for key, counts in rows.items() if key.caller == caller.name}
+    ids = {point_id(key.server, key.tool): (key.server, key.tool) for key in own if key.server}
+    scope = caller.scope
+    visible = {
+        ids[point]
+        for point, tool in index.get(sorted(ids)).items()
+        # running or not
+        if (scope.groups is None or not scope.groups.isdisjoint(tool.groups))
+        and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
+    }
+    return report(own, first, last, lambda key: (key.server, key.tool) in visible)
+
+
+def use_of_tool(
+    caller: Caller, tool: str, servers: Collection[str], period: str, usage: Usage
+) -> tuple[UsageRow, int | None]:
+    """Return the use of a tool on these servers, and the mean duration of its calls in ms; None without a call.
+
+    The servers are in the caller's scope. The use is that of all callers, or the caller's own.
+
+    Raises:
+        ValueError: `days_of` rejects the period.
+        HistoryUnavailable: the store did not answer.
+    """
+    counters = ("answers", "calls", "failed_calls", "ms", "bytes")
+    sums = usage.sums(*days_of(period, today()), counters, servers, tool)
+    seen = (counts for (name, _, _), counts in sums.items() if is_unrestricted(caller) or name == caller.name)
+    total = _together(seen)
+    return _usage_row(tool, total), round(total["ms"] / total["calls"]) if total["calls"] else None
+
+
+def is_unrestricted(caller: Caller) -> bool:
+    """Return whether the caller may see every server, including those without groups."""
+    return caller.groups is None and caller.toolset is None
 
 
 def _days(own: Rows) -> dict[date, Counts]:
@@ -172,10 +226,6 @@ def _of_caller(tools: Mapping[str, Counts]) -> Counter[str]:
     )
 
 
-def _stated(total: Counts) -> dict[str, int]:
-    return {name: total[name] for name in Sums.model_fields}
-
-
 def _break_even(total: Counter[str]) -> int | None:
     """Return the number of tools of mean size that cost a context as much as Toolscale; None without a context."""
     tokens, tools, contexts = total["baseline_tokens"], total["baseline_tools"], total["contexts"]
@@ -206,7 +256,7 @@ def _ranked(uses: Mapping[str, Counts]) -> list[UsageRow]:
     shown = dict(nsmallest(SHOWN, named, key=_most_frequent_first))
     rest = [counts for name, counts in uses.items() if name not in shown]
     ranked = shown | ({OTHERS: _together(rest)} if rest else {})
-    return [usage_row(name, counts) for name, counts in ranked.items()]
+    return [_usage_row(name, counts) for name, counts in ranked.items()]
 
 
 def _most_frequent_first(use: tuple[str, Counts]) -> tuple[int, int, str]:
@@ -214,8 +264,7 @@ def _most_frequent_first(use: tuple[str, Counts]) -> tuple[int, int, str]:
     return -counts["answers"], -counts.get("calls", 0), name
 
 
-def usage_row(name: str, counts: Counts) -> UsageRow:
-    """Return the use that these counters of servers' tools state."""
+def _usage_row(name: str, counts: Counts) -> UsageRow:
     return UsageRow(
         name=name,
         shown=counts.get("answers", 0),

@@ -1,4 +1,4 @@
-"""The calls of each caller in the last days, by tool, read from the history every few minutes."""
+"""The calls of each caller in the last days, by tool, read from the usage every few minutes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from query.history.periods import today
-from query.history.store import SavingsHistory, Sums
+from query.usage.usage import Usage, today
 from shared.errors import HistoryUnavailable
 
 DAYS = 30
@@ -30,11 +29,11 @@ _log = structlog.get_logger()
 class RecentCalls:
     """The calls of each caller in the last DAYS days; a thread reads them again once they are REFRESH_S seconds old.
 
-    A read starts with an answer that needs the calls. While the history does not answer, the last counts stay.
+    A read starts with an answer that needs the calls. While the store does not answer, the last counts stay.
     """
 
-    def __init__(self, history: SavingsHistory, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._history, self._clock_s = history, clock_s
+    def __init__(self, usage: Usage, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._usage, self._clock_s = usage, clock_s
         self._lock, self._has_read = threading.Lock(), threading.Event()
         self._due_at_s = -math.inf
         self._thread: threading.Thread | None = None
@@ -49,7 +48,7 @@ class RecentCalls:
                 self._thread = threading.Thread(target=self._read, name="toolscale calls", daemon=True)
                 self._thread.start()
         if not self._has_read.wait(FIRST_READ_S):
-            self._has_read.set()  # a history that hangs delays no further answer
+            self._has_read.set()  # a store that hangs delays no further answer
         return self._by_caller.get(caller, NO_CALLS)
 
     def close(self) -> None:
@@ -60,7 +59,11 @@ class RecentCalls:
     def _read(self) -> None:
         last = today()
         try:
-            self._by_caller = _by_caller(self._history.sums(last - timedelta(days=DAYS - 1), last, ("calls",)))
+            counts: dict[str, set[tuple[str, int]]] = {}
+            sums = self._usage.sums(last - timedelta(days=DAYS - 1), last, ("calls",))
+            for (caller, server, tool), of_tool in sums.items():
+                counts.setdefault(caller, set()).add((f"{server}:{tool}", of_tool["calls"]))
+            self._by_caller = {caller: frozenset(calls) for caller, calls in counts.items()}
             self._is_failing = False
         except HistoryUnavailable as error:
             if not self._is_failing:
@@ -69,10 +72,3 @@ class RecentCalls:
         finally:
             self._due_at_s = self._clock_s() + REFRESH_S
             self._has_read.set()
-
-
-def _by_caller(calls: Sums) -> dict[str, CallCounts]:
-    counts: dict[str, list[tuple[str, int]]] = {}
-    for (caller, server, tool), sums in calls.items():
-        counts.setdefault(caller, []).append((f"{server}:{tool}", sums["calls"]))
-    return {caller: frozenset(tools) for caller, tools in counts.items()}
