@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from shared.settings import Settings
 
+# The connections to servers have these seconds to end after a signal, with their child processes.
 END_S = 5.0
 
 
@@ -40,7 +41,7 @@ def serve_stdio(server: Server[Any]) -> None:
         ignore_interrupts()
         if not ended.is_set():
             loop.call_soon_threadsafe(serving.cancel)
-            ended.wait(END_S)  # the connections to servers end, and their child processes
+            ended.wait(END_S)
 
 
 async def _serve(server: Server[Any], ended: threading.Event) -> None:
