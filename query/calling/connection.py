@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -115,9 +116,7 @@ class TargetMatch:
         ours = self.target
         if not (isinstance(ours, HttpTarget) and isinstance(resolved, HttpTarget)):
             return ours == resolved
-        if (ours.url, ours.transport) != (resolved.url, resolved.transport) or dict(ours.headers) != dict(
-            resolved.headers
-        ):
+        if replace(resolved, addresses=ours.addresses) != ours:
             return False
         if ours.addresses == resolved.addresses or set(ours.addresses) & set(resolved.addresses):
             self._confirmed_at = anyio.current_time()
