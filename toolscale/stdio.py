@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from queue import SimpleQueue
+from types import FrameType
 from typing import IO, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
@@ -322,10 +323,14 @@ class Proxy:
 def serve_stdio(place: Place) -> NoReturn:
     """Answer the client of this process until it closes stdin, or a signal comes; then end the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, _leave)
     groups, toolset = (os.environ.get(f"TOOLSCALE_STDIO_{name}") or None for name in ("GROUPS", "TOOLSET"))
     Proxy(place, groups, toolset, sys.stdout.buffer).run(iter(sys.stdin.buffer.readline, b""))
     os._exit(0)  # the threads of open requests end with their connections
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
 
 
 def _object(value: object) -> Message:

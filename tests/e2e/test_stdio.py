@@ -110,8 +110,8 @@ def test_tools_are_listed_before_the_service_starts_and_equal_its_own_byte_for_b
         client.answer(late)
 
         def counted() -> list[int]:
-            arguments = {"name": "get_savings_report", "arguments": {}}
-            report = client.answer(client.request("tools/call", {**arguments, **params}))["result"]
+            request: dict[str, Any] = {"name": "get_savings_report", "arguments": {}, **params}
+            report = client.answer(client.request("tools/call", request))["result"]
             uses = json.loads(report["content"][0]["text"])["own_tools"]
             return [use["answers"] for use in uses if use["name"] == "tools/list"]
 

@@ -44,6 +44,9 @@ _POLL_S = 0.05
 _HELD_POLL_S = 0.5
 _LOG_BYTES = 1 << 20
 
+# Only Windows has these flags, and needs them.
+_DETACHED: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "DETACHED_PROCESS", 0)
+
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # a client cannot connect to a wildcard address
 
 # What a service does depends on these variables, and on those that its mcp.json names.
@@ -237,7 +240,13 @@ class Service:
         with _opened_log(directory / LOG) as log:
             self._logged_from = log.tell()
             self._child = subprocess.Popen(  # noqa: S603  # our own program
-                [*command, *config], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_detached()
+                [*command, *config],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # it outlives this process, its terminal and its process group
+                start_new_session=True,
+                creationflags=_DETACHED,
             )
 
     def _reason(self, code: int) -> str:
@@ -430,13 +439,6 @@ def _opened_log(path: Path) -> IO[bytes]:
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_suffix(".old.log"))
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
-def _detached() -> dict[str, Any]:
-    """Return the arguments of Popen for a process that outlives this one, its terminal, and its process group."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.DETACHED_PROCESS}
-    return {"start_new_session": True}
 
 
 def _is_locked(file: IO[bytes]) -> bool:

@@ -23,14 +23,14 @@ from toolscale.stdio import MAY_HAVE_RUN, Proxy
 Message = dict[str, Any]
 Answer = Callable[["Handler", Message], None]
 
-ELICITING = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c"}}
+ELICITING: Message = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c"}}
 
 
 class Handler(BaseHTTPRequestHandler):
     """A request to the scripted service."""
 
     protocol_version = "HTTP/1.1"
-    server: ScriptedServer
+    server: ScriptedServer  # pyright: ignore[reportIncompatibleVariableOverride]  # no other server has this handler
 
     def do_GET(self) -> None:
         self.reply(200, json.dumps({"instance_id": self.server.instance_id}))
@@ -193,7 +193,7 @@ def test_what_the_service_did_not_answer_is_repeated_if_it_only_reads(tmp_path: 
 def test_an_older_client_is_asked_the_question_of_a_call_by_a_request_of_its_revision(
     tmp_path: Path, action: str
 ) -> None:
-    question = {"method": "elicitation/create", "params": {"message": "Call it?", "requestedSchema": {}}}
+    question: Message = {"method": "elicitation/create", "params": {"message": "Call it?", "requestedSchema": {}}}
 
     def answer(handler: Handler, message: Message) -> None:
         if message["method"] == "initialize":
