@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import structlog
 
+from query.api import api_routes
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue
@@ -27,6 +28,7 @@ from query.turns import allow_turns
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
 from shared.index.versions import open_index_versions
+from shared.intents.intents import open_intents
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
@@ -68,10 +70,13 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
         closing(upstreams_of(settings)) as upstreams,
+        ExitStack() as opened,
     ):
+        # the workers' intents have the next reconciliations of servers
+        intents = opened.enter_context(closing(open_intents(settings))) if settings.redis_url else None
         server = service_of(catalogue, upstreams, listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), metrics]
+        routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener, intents)]
         HttpServer(
             server,
             listener,

@@ -1,41 +1,30 @@
-"""`toolscale backup` and `restore`: servers, accepted definitions, toolsets and savings as lines of JSON.
+"""A backup in documents: servers, accepted definitions, toolsets and savings.
 
 The tools are not in a backup: the servers offer them, and workers list them again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_args
 
-from pydantic import ValidationError
-
-from query.history import open_history
 from query.history.periods import today
 from query.history.store import RowKey, ServerSize
 from shared.catalog import StoredDocument
-from shared.errors import BackupInvalid
+from shared.intents import transitions
 from shared.intents.definitions import Definitions
 from shared.intents.intent import Intent
-from shared.intents.intents import Intents, open_intents
-from shared.service.files import write_private
 from shared.toolset import StoredToolset, Toolset
-from shared.validation import first_problem
-from workers.upkeep.recover import restored_intent
 
 if TYPE_CHECKING:
     from query.history.store import SavingsHistory
-    from shared.settings import Settings
-    from toolscale.client.toolsets import Toolsets
+    from shared.intents.intents import Intents
 
-MANIFEST = "backup.json"
-
-T = TypeVar("T")
+Kind = Literal["definitions", "servers", "toolsets", "savings", "sizes"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""In the order of a restore: the reconciliations of restored servers read their accepted definitions."""
 
 
 class SavingsLine(StoredDocument):
@@ -62,146 +51,122 @@ class SizeLine(StoredDocument):
     tokens: int
 
 
-class Manifest(StoredDocument):
-    """The time of a backup, and the number of lines of each kind. It is written last."""
-
-    created_at: datetime
-    lines: dict[str, int]
-
-
 class Restored(NamedTuple):
-    """Numbers of documents of a kind that were added, and that were there already and stay as they are."""
+    """Numbers of documents that were added, and that were there already and stay as they are."""
 
     added: int
     present: int
 
 
-class Content(NamedTuple):
-    """The documents of a backup."""
+class Toolsets(Protocol):
+    """The stored toolsets: an index, embedded or on a server."""
 
-    definitions: list[Definitions]
-    servers: list[Intent]
-    toolsets: list[Toolset]
-    savings: list[SavingsLine]
-    sizes: list[SizeLine]
+    def toolsets(self) -> list[Toolset]:
+        """Return all toolsets, ordered by name."""
+        ...
 
-
-def write_backup(settings: Settings, directory: Path, toolsets: Toolsets) -> Manifest:
-    """Write a backup into a new or an empty directory; only its owner can read the files.
-
-    Raises:
-        BackupInvalid: the directory has files, or cannot be written.
-        ToolscaleError: a store does not answer.
-    """
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise BackupInvalid(f"{directory} is not empty; name a new directory")
-        documents = [(kind, list(of_kind)) for kind, of_kind in _documents(settings, toolsets)]
-        lines = {kind: _write(directory, kind, of_kind) for kind, of_kind in documents}
-        manifest = Manifest(created_at=datetime.now(UTC), lines=lines)
-        write_private(directory / MANIFEST, manifest.model_dump_json() + "\n")
-    except OSError as error:
-        raise BackupInvalid(f"{directory} cannot be written: {error.strerror or error}") from error
-    return manifest
+    def put_toolset(self, toolset: Toolset) -> None:
+        """Write a toolset, replacing the one of this name."""
+        ...
 
 
-def read_backup(directory: Path) -> Content:
-    """Return the documents of a backup; nothing is restored from one with an invalid line.
+class Stores(NamedTuple):
+    """The stores that a backup copies."""
+
+    intents: Intents
+    toolsets: Toolsets
+    history: SavingsHistory
+    keep_days: int
+
+
+def parsed(kind: Kind, document: object) -> StoredDocument:
+    """Return the valid document of a backup, also of another release.
 
     Raises:
-        BackupInvalid: a file is missing, or a line is invalid; the message names it.
+        ValidationError: it is invalid.
     """
-    manifest = _parsed(directory / MANIFEST, Manifest.model_validate)
-    if len(manifest) != 1:
-        raise BackupInvalid(f"{directory / MANIFEST}: expected one line")
-    content = Content(
-        _parsed(_file(directory, "definitions"), Definitions.model_validate),
-        _parsed(_file(directory, "servers"), lambda line: Intent.model_validate(line, extra="ignore")),
-        _parsed(_file(directory, "toolsets"), lambda line: StoredToolset.model_validate(line).toolset),
-        _parsed(_file(directory, "savings"), SavingsLine.model_validate),
-        _parsed(_file(directory, "sizes"), SizeLine.model_validate),
-    )
-    for kind, documents in content._asdict().items():
-        if len(documents) != manifest[0].lines.get(kind, 0):
-            raise BackupInvalid(f"{_file(directory, kind)}: expected {manifest[0].lines.get(kind, 0)} lines")
-    return content
+    match kind:
+        case "definitions":
+            return Definitions.model_validate(document)
+        case "servers":
+            return Intent.model_validate(document, extra="ignore")
+        case "toolsets":
+            stored = StoredToolset.model_validate(document)
+            assert stored.toolset  # validates it
+            return stored
+        case "savings":
+            return SavingsLine.model_validate(document)
+        case "sizes":
+            return SizeLine.model_validate(document)
 
 
-def restore_backup(settings: Settings, content: Content, toolsets: Toolsets) -> Iterator[tuple[str, Restored]]:
-    """Add the missing documents, and yield the result of each kind; documents that are there stay as they are.
-
-    Safe to repeat. Of a row of savings the higher counters stay.
+def documents_of(kind: Kind, stores: Stores) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a kind as JSON objects.
 
     Raises:
-        ToolscaleError: a store stopped answering; earlier documents are restored.
+        IntentsUnavailable, IndexUnavailable, HistoryUnavailable: a store does not answer.
     """
-    with closing(open_intents(settings)) as intents:
-        now = intents.now()
-        # before the servers, whose reconciliations read them
-        yield "definitions", _count(_is_added(each, intents) for each in content.definitions)
-        yield "servers", _count(intents.insert_if_absent(restored_intent(each, now)) for each in content.servers)
-    yield "toolsets", _restore_toolsets(content.toolsets, toolsets)
-    with closing(open_history(settings)) as history:
-        yield "savings", _restore_savings(content.savings, history)
-        yield "sizes", _restore_sizes(content.sizes, history)
+    for document in _documents(kind, stores):
+        # keys are sorted within sets, so that equal states have equal backups
+        yield {name: _plain(value) for name, value in document.model_dump(mode="python").items()}
 
 
-def _documents(settings: Settings, toolsets: Toolsets) -> Iterator[tuple[str, Iterable[StoredDocument]]]:
-    with closing(open_intents(settings)) as intents:
-        servers = list(intents.intents())
-        stored = (intents.definitions(intent.server_id) for intent in servers)
-        yield "definitions", (document for document in stored if document)
-        yield "servers", servers
-    yield "toolsets", map(StoredToolset.of, toolsets.toolsets())
-    first = today() - timedelta(days=settings.savings_keep_days - 1)
-    days = [first + timedelta(days=offset) for offset in range(settings.savings_keep_days)]
-    with closing(open_history(settings)) as history:
-        yield "savings", (line for day in days for line in _savings(history, day))
-        yield "sizes", (line for day in days for line in _sizes(history, day))
+def restored(kind: Kind, wanted: Sequence[StoredDocument], stores: Stores) -> Restored:
+    """Add the missing documents of a kind; those that are there stay. Safe to repeat.
+
+    Of a row of savings the higher counters stay.
+
+    Raises:
+        IntentsUnavailable, IndexUnavailable, HistoryUnavailable: a store stopped answering; a part is restored.
+    """
+    match kind:
+        case "definitions":
+            return _count(_is_added(document, stores.intents) for document in cast("Sequence[Definitions]", wanted))
+        case "servers":
+            now = stores.intents.now()
+            intents = (transitions.restored(intent, now) for intent in cast("Sequence[Intent]", wanted))
+            return _count(map(stores.intents.insert_if_absent, intents))
+        case "toolsets":
+            return _restore_toolsets(cast("Sequence[StoredToolset]", wanted), stores.toolsets)
+        case "savings":
+            return _restore_savings(cast("Sequence[SavingsLine]", wanted), stores.history)
+        case "sizes":
+            return _restore_sizes(cast("Sequence[SizeLine]", wanted), stores.history)
 
 
-def _savings(history: SavingsHistory, day: date) -> Iterator[SavingsLine]:
-    for key, counts in history.rows(day, day).items():
-        yield SavingsLine(**key._asdict(), counts=dict(counts))
+def _documents(kind: Kind, stores: Stores) -> Iterable[StoredDocument]:
+    days = [today() - timedelta(days=days) for days in reversed(range(stores.keep_days))]
+    match kind:
+        case "definitions":
+            stored = (stores.intents.definitions(intent.server_id) for intent in stores.intents.intents())
+            return (document for document in stored if document)
+        case "servers":
+            return stores.intents.intents()
+        case "toolsets":
+            return map(StoredToolset.of, stores.toolsets.toolsets())
+        case "savings":
+            return (
+                SavingsLine(**key._asdict(), counts=dict(counts))
+                for day in days
+                for key, counts in stores.history.rows(day, day).items()
+            )
+        case "sizes":
+            return (
+                SizeLine(day=day, server=server, tools=size.tools, tokens=size.tokens)
+                for day in days
+                for server, size in stores.history.sizes(day, day).get(day, {}).items()
+            )
 
 
-def _sizes(history: SavingsHistory, day: date) -> Iterator[SizeLine]:
-    for server, size in history.sizes(day, day).get(day, {}).items():
-        yield SizeLine(day=day, server=server, tools=size.tools, tokens=size.tokens)
-
-
-def _write(directory: Path, kind: str, documents: Iterable[StoredDocument]) -> int:
-    # Python's encoder: texts of servers may have lone surrogates
-    lines = [json.dumps(document.model_dump(), default=_plain) + "\n" for document in documents]
-    write_private(_file(directory, kind), "".join(lines))
-    return len(lines)
-
-
-def _plain(value: object) -> object:
-    return value.isoformat() if isinstance(value, date) else sorted(value)  # type: ignore[call-overload]
-
-
-def _file(directory: Path, kind: str) -> Path:
-    return directory / f"{kind}.jsonl"
-
-
-def _parsed(path: Path, parse: Callable[[Any], T]) -> list[T]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise BackupInvalid(f"{path}: {reason}; is this the directory of a complete backup?") from error
-    return [_document(path, number, line, parse) for number, line in enumerate(lines, 1)]
-
-
-def _document(path: Path, number: int, line: str, parse: Callable[[Any], T]) -> T:
-    try:
-        return parse(json.loads(line))
-    except ValidationError as error:
-        raise BackupInvalid(f"{path}, line {number}: {first_problem(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise BackupInvalid(f"{path}, line {number}: expected JSON") from error
+def _plain(value: Any) -> Any:
+    """Return the value as JSON; pydantic's own JSON rejects the lone surrogates in texts of servers."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in cast("Sequence[Any]", value)]
+    if isinstance(value, frozenset | set):
+        return sorted(cast("frozenset[str]", value))
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _count(added: Iterable[bool]) -> Restored:
@@ -214,7 +179,7 @@ def _is_added(document: Definitions, intents: Intents) -> bool:
     return before is None
 
 
-def _restore_toolsets(wanted: Iterable[Toolset], toolsets: Toolsets) -> Restored:
+def _restore_toolsets(wanted: Iterable[StoredToolset], toolsets: Toolsets) -> Restored:
     present = {toolset.name for toolset in toolsets.toolsets()}
 
     def is_added(toolset: Toolset) -> bool:
@@ -222,7 +187,7 @@ def _restore_toolsets(wanted: Iterable[Toolset], toolsets: Toolsets) -> Restored
             toolsets.put_toolset(toolset)
         return toolset.name not in present
 
-    return _count(map(is_added, wanted))
+    return _count(is_added(stored.toolset) for stored in wanted)
 
 
 def _restore_savings(lines: Iterable[SavingsLine], history: SavingsHistory) -> Restored:
@@ -235,7 +200,7 @@ def _restore_savings(lines: Iterable[SavingsLine], history: SavingsHistory) -> R
     return _count(added)
 
 
-def _missing(wanted: dict[str, int], present: Any) -> dict[str, int]:
+def _missing(wanted: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
     return {name: max(0, amount - present.get(name, 0)) for name, amount in wanted.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from query.caller import COMMAND_LINE
 from query.history.events import answer_rows, list_rows
 from query.history.periods import today
 from query.paging.results import own_texts
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     from shared.catalog import Encoding
 
     Context = ServerRequestContext[Any]
-
-
-COMMAND_LINE = "toolscale-cli"
-"""The name in the client info of commands: their lists and answers reach no agent, and are not recorded.
-
-A client that takes this name hides no call of a server's tool: `call_tool` records these itself.
-"""
 
 
 def record_list(

@@ -10,16 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from query.api import api_routes
+from query.backup import Stores
 from query.caller import operator
 from query.calling.upstreams import Upstreams, upstreams_of
 from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
+from query.operations import Operations
 from query.reports.catalogue_size import sampling
 from query.search.live_index import live_index
 from query.server.http import MCP_PATH, HttpServer
 from query.server.mcp import service_of
 from query.server.metrics_route import metrics_route
-from query.server.servers_route import servers_route
 from query.server.shutdown import grace_s_of
 from query.turns import allow_turns
 from query.web.connecting import claude_command, client_config
@@ -29,9 +31,9 @@ from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.quoting import printable
 from shared.service.process import full_environment
 from shared.settings import Settings
+from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.program import stdio_command
-from toolscale.client.server_records import records_in
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.holder import listening
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from query.server.listener import HttpListener
-    from shared.catalog import Scope
     from shared.intents.intents import Intents
     from toolscale.embedded.streams import Hello
 
@@ -170,8 +171,10 @@ def answer(service: RunningService, listener: HttpListener, instance_id: str) ->
         server = service_of(catalogue, service.upstreams, listener.authenticate)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
-        servers = servers_route(catalogue, listener, partial(_records, service))
-        routes = [*page_routes(catalogue, listener), *events, metrics, servers]
+        intents = embedded.deps.intents
+        logs = log_directory(embedded.settings)
+        api = api_routes(catalogue, listener, intents, operations_of(embedded, catalogue), logs)
+        routes = [*page_routes(catalogue, listener), *events, metrics, *api]
         http = HttpServer(
             server,
             listener,
@@ -187,8 +190,13 @@ def answer(service: RunningService, listener: HttpListener, instance_id: str) ->
             http.run()
 
 
-def _records(service: RunningService, scope: Scope) -> dict[str, Any]:
-    return records_in(scope, service.embedded.deps.intents.intents(), service.catalogue.followed_config())
+def operations_of(embedded: Embedded, catalogue: Catalogue) -> Operations:
+    """Return the operations on the stores of this process, for the command line."""
+    intents, recorder = embedded.deps.intents, catalogue.recorder
+    assert recorder  # every service has one
+    emitter = Emitter(intents, embedded.wake, embedded.settings.redeliver_after_s)
+    stores = Stores(intents, catalogue.index, recorder.history, embedded.settings.savings_keep_days)
+    return Operations(intents, emitter.emit, emitter.accept, lambda: nullcontext(stores))
 
 
 def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:

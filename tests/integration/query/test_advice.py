@@ -474,8 +474,8 @@ async def test_the_page_shows_and_labels_the_advice(edge: ToolIndex, sqlite: Sav
             page = await http.get("/ui/advice?toolset=dev&budget=500")
             empty = await http.get("/ui/advice?toolset=&budget=")
             unknown = await http.get("/ui/advice?toolset=none")
-            invalid = await http.get("/ui/advice.json?budget=0")
-            found = Advice.model_validate((await http.get("/ui/advice.json?toolset=dev")).json())
+            invalid = await http.get("/api/advice?budget=0")
+            found = Advice.model_validate((await http.get("/api/advice?toolset=dev")).json())
 
     assert (page.status_code, empty.status_code, unknown.status_code, invalid.status_code) == (200, 200, 404, 400)
     assert "Without time:zones you save 400 tokens (measured)" in page.text
@@ -520,9 +520,9 @@ async def test_the_page_is_within_the_scope_of_its_token(
     with closing(UsageRecorder(sqlite)) as recorder:
         app = app_of(edge, known, savings=recorder)
         async with http_client(app, "secret-of-ann") as http:
-            of_ann = await http.get("/ui/advice.json")
+            of_ann = await http.get("/api/advice")
         async with http_client(app_of(edge, known, savings=recorder)) as http:
-            unsigned = await http.get("/ui/advice.json")
+            unsigned = await http.get("/api/advice")
 
     assert unsigned.status_code == 401
     assert "ops:kill" not in of_ann.text

@@ -10,12 +10,12 @@ import pytest
 from mcp import Client
 from mcp.types import Implementation
 
+from query.caller import COMMAND_LINE
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.server.mcp import service_of
-from query.server.usage import COMMAND_LINE
 from tests.support.calling import catalogue_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio
 
