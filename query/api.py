@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import structlog
 from mcp.server.transport_security import TransportSecurityMiddleware
 from pydantic import BaseModel, Field, ValidationError
@@ -138,13 +139,15 @@ class _Endpoint:
         caller = caller_of(request.scope) or self._anyone
         if self._needs not in caller.permissions or (self._needs == "operate" and not is_unrestricted(caller)):
             return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
+        if self._needs == "operate":  # outside the turns of searches, since it may take long
+            body = bytearray()
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
+            return await anyio.to_thread.run_sync(self._answer, request, caller, bytes(body))
         try:
-            return await run_in_thread(caller.name, self._answer, request, caller, bytes(body))
+            return await run_in_thread(caller.name, self._answer, request, caller, b"")
         except CallsExhausted as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 

@@ -5,14 +5,14 @@ The service does it for the command line where the stores are files. Where they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from query import definitions
 from query.backup import Kind, Stores, documents_of, parsed, restored
-from shared.errors import ServerNotRunning, ServerUnknown
+from shared.errors import EventInvalid, IntentsUnavailable, ServerNotRunning, ServerUnknown
 from shared.events import ServerChanged, ServerEvent, ServerRef
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ Object = dict[str, Any]
 class Operations:
     """The operations on the stores of an installation; every result is JSON.
 
-    `emit` records an event of ours, and `accept` one from outside; both request the server's reconciliation.
+    `emit` records events of ours together, and `accept` one from outside; both request the servers' reconciliations.
     Every method raises IntentsUnavailable when the intent store does not answer.
     """
 
     intents: Intents
-    emit: Callable[[ServerEvent], Intent]
+    emit: Callable[[Sequence[ServerEvent]], Iterable[Intent | EventInvalid | IntentsUnavailable]]
     accept: Callable[[str | Object], Intent]
     stores: Callable[[], AbstractContextManager[Stores]]
 
@@ -60,7 +60,7 @@ class Operations:
                 reason = "it is stopped; announce it with `toolscale emit up`, or in the mcp.json"
                 raise ServerNotRunning(server_id, reason)
         wanted = server_ids or [server_id for server_id, intent in known.items() if intent.status == "running"]
-        return [self._resynced(server_id) for server_id in wanted]
+        return self._resynced(wanted)
 
     def intents_of(self, server_ids: Sequence[str] = ()) -> list[Object]:
         """Return the intents of these servers, or of all; a server without one is left out."""
@@ -85,7 +85,7 @@ class Operations:
         intent = self._known(server_id)
         accepted = definitions.accept(self.intents, server_id, tools)
         is_requested = bool(accepted) and intent.status == "running"
-        request = self._resynced(server_id) if is_requested else None
+        request = self._resynced([server_id])[0] if is_requested else None
         return {"server_id": server_id, "accepted": list(accepted), "request": request}
 
     def dead_letters(self, limit: int) -> list[Object]:
@@ -112,8 +112,13 @@ class Operations:
         with self.stores() as stores:
             return restored(kind, wanted, stores)._asdict()
 
-    def _resynced(self, server_id: str) -> Object:
-        return self.emit(ServerChanged(source=SOURCE, data=ServerRef(server_id=server_id))).model_dump(mode="json")
+    def _resynced(self, server_ids: Sequence[str]) -> list[Object]:
+        events = [ServerChanged(source=SOURCE, data=ServerRef(server_id=server_id)) for server_id in server_ids]
+        results = list(self.emit(events))
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return [result.model_dump(mode="json") for result in results if not isinstance(result, Exception)]
 
     def _known(self, server_id: str) -> Intent:
         intent = self.intents.intent(server_id)

@@ -46,7 +46,7 @@ def running_api(
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder, followed_config=followed.get)
         emitter = Emitter(intents, lambda _: None, 0)
         stores = Stores(intents, index, history, settings.savings_keep_days)
-        operations = Operations(intents, emitter.emit, emitter.accept, lambda: nullcontext(stores))
+        operations = Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
         routes = api_routes(catalogue, listener, intents, operations, log_directory(settings))
         server = HttpServer(service_of(catalogue, None, listener.authenticate), listener, index=index, routes=routes)
         thread, configured = threading.Thread(target=server.run), structlog.get_config()

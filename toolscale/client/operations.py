@@ -42,7 +42,7 @@ def open_operations(
     configure_tracing("toolscale", os.environ)
     with closing(open_intents(settings)) as intents:
         emitter = Emitter(intents, _send_reconcile, message_time_s(settings))
-        yield Operations(intents, emitter.emit, emitter.accept, partial(_stores, settings, intents))
+        yield Operations(intents, emitter.emit_all, emitter.accept, partial(_stores, settings, intents))
 
 
 @contextmanager

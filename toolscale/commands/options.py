@@ -25,13 +25,12 @@ def complete_server() -> list[str]:
     """Return the server ids that a shell may complete: those of a running service, since none is started for this."""
     from shared.errors import ToolscaleError  # noqa: PLC0415
     from shared.settings import load_settings  # noqa: PLC0415
-    from toolscale.client.instance import FILE  # noqa: PLC0415
     from toolscale.client.service import open_service  # noqa: PLC0415
 
     url, token = os.environ.get("TOOLSCALE_URL"), os.environ.get("TOOLSCALE_TOKEN")
     try:
         settings = load_settings()
-        if not (url or settings.redis_url or (settings.data_dir / FILE).exists()):
+        if not (url or settings.redis_url or (settings.data_dir / "service.json").exists()):
             return []
         with open_service(url, token) as service:
             return [row["server_id"] for row in service.servers()["servers"]]

@@ -196,7 +196,7 @@ def operations_of(embedded: Embedded, catalogue: Catalogue) -> Operations:
     assert recorder  # every service has one
     emitter = Emitter(intents, embedded.wake, embedded.settings.redeliver_after_s)
     stores = Stores(intents, catalogue.index, recorder.history, embedded.settings.savings_keep_days)
-    return Operations(intents, emitter.emit, emitter.accept, lambda: nullcontext(stores))
+    return Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
 
 
 def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
