@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import structlog
 
+from query.api import api_routes
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
@@ -23,6 +24,7 @@ from query.usage.usage import open_usage
 from query.web.routes import page_routes
 from shared.errors import HistoryUnavailable, ToolscaleError
 from shared.index.versions import open_index_versions
+from shared.intents.intents import open_intents
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.redis import DEAD_LETTERS, connect, redis_errors
@@ -60,10 +62,13 @@ def serve(settings: Settings) -> None:
         # opened before the model, so that an invalid setting fails at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
+        ExitStack() as opened,
     ):
+        # the workers' intents have the next reconciliations of servers
+        intents = opened.enter_context(closing(open_intents(settings))) if settings.redis_url else None
         server = service_of(catalogue, upstreams_of(settings), listener.authenticate)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), metrics]
+        routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener, intents)]
         HttpServer(
             server,
             listener,

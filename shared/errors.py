@@ -49,6 +49,8 @@ Errors about one server have a `server_id`, and their messages begin with it.
 """
 
 import copy
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum, auto
 from typing import Self
 
@@ -231,6 +233,11 @@ class ServerUnknown(Permanent):
         super().__init__(server_id, candidates)
         self.server_id = server_id
         self.candidates = candidates
+
+    @classmethod
+    def near(cls, server_id: str, known: Iterable[str]) -> Self:
+        """Return the error for this id, with similar ones of the known ids."""
+        return cls(server_id, tuple(get_close_matches(server_id, list(known))))
 
     def __str__(self) -> str:
         meant = f"; did you mean {' or '.join(map(quoted_name, self.candidates))}?" if self.candidates else ""

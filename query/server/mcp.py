@@ -40,7 +40,14 @@ from query.server.tools_list import page_of_tools
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
-from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
+from query.tools.tool import (
+    CATALOGUE_UNREACHABLE,
+    CURSOR_STORE_UNAVAILABLE,
+    ToolCallContext,
+    ToolHandler,
+    error_result,
+    temporary_error,
+)
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
 from query.toolsets.offers import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread
@@ -260,13 +267,13 @@ class _Tools:
             return error_result(str(error))
         except IndexUnavailable as error:
             _log.warning("find_failed", reason=str(error))
-            return error_result(CATALOGUE_UNREACHABLE)
+            return temporary_error(CATALOGUE_UNREACHABLE)
         except HistoryUnavailable as error:
             _log.warning("savings_read_failed", reason=str(error))
-            return error_result(HISTORY_UNREACHABLE)
+            return temporary_error(HISTORY_UNREACHABLE)
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
-            return error_result(CURSOR_STORE_UNAVAILABLE)
+            return temporary_error(CURSOR_STORE_UNAVAILABLE)
         except (MCPError, ConfirmationRequired):
             raise
         except Exception:  # noqa: BLE001  # the SDK sends the exception's text to callers of older revisions

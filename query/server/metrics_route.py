@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.transport_security import TransportSecurityMiddleware
@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from query.auth.http import CallerToken, guarded
 from query.server.http import security_of
-from shared.catalog import ENCODINGS, ServerState
+from shared.catalog import ENCODINGS, SERVER_STATES
 from shared.catalog import Scope as Catalogued
 from shared.errors import IndexUnavailable
 from shared.service.routes import metrics_response, registry_with
@@ -64,7 +64,7 @@ class CatalogueGauges:
             return
         yield GaugeMetricFamily(name, description, 1)
         servers = GaugeMetricFamily("toolscale_servers", "Servers of the catalogue.", labels=["state"])
-        for state in get_args(ServerState):
+        for state in SERVER_STATES:
             servers.add_metric([state], sum(record.state == state for record in records))
         yield servers
         running = [record for record in records if record.status == "running" and record.is_listed]

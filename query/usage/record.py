@@ -15,6 +15,7 @@ import structlog
 from mcp_types.methods import serialize_server_result
 from pydantic import ValidationError
 
+from query.caller import COMMAND_LINE
 from query.paging.budget import counting
 from query.replicas import first_server
 from query.usage.usage import TOOLS_LIST, CatalogueSize, Row, RowKey, Usage, summed, today
@@ -35,12 +36,6 @@ MAX_WAITING = 1_000
 # Each write is a transaction: the events of so many seconds share one.
 WRITE_EVERY_S = 0.25
 SAMPLE_EVERY_S = 10.0
-
-COMMAND_LINE = "toolscale-cli"
-"""The name in the client info of commands: their lists and answers reach no agent, and are not recorded.
-
-A client that takes this name hides no call of a server's tool: `call_tool` records these itself.
-"""
 
 # Of the built-in tools, the answers of these show tools of servers.
 _FIND, _DESCRIBE = "find_tool", "describe_tool"

@@ -19,7 +19,7 @@ from query.turns import run_in_thread
 from query.web.page import Page, PageRequest, View, message_page
 from query.web.rendering import HEADERS, render
 from query.web.signin import SignIn
-from query.web.views.advice import advice, advice_json
+from query.web.views.advice import advice
 from query.web.views.find import find
 from query.web.views.history import history
 from query.web.views.overview import overview
@@ -58,7 +58,6 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
         *(Route(f"{PATH}/static/{file.name}", _static(file), methods=["GET"]) for file in STATIC.iterdir()),
         page("", "overview", overview),
         page("/advice", "advice", advice),
-        page("/advice.json", "advice", advice_json),
         page("/find", "find", find),
         page("/history", "history", history),
         page("/servers", "servers", servers),

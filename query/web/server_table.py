@@ -10,8 +10,15 @@ from urllib.parse import urlencode
 
 from query.usage.report import is_unrestricted
 from query.web.page import PageRequest
-from query.web.servers import STATES, ServerRow, SetRow, State
-from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, TOOLHIVE_SOURCE
+from query.web.servers import ServerRow, SetRow
+from shared.catalog import (
+    DOCKER_SOURCE,
+    KUBERNETES_SOURCE,
+    OPERATOR_SOURCE,
+    SERVER_STATES,
+    TOOLHIVE_SOURCE,
+    ServerState,
+)
 
 PATH = "/ui/servers"
 LONGEST = 401
@@ -40,7 +47,7 @@ class Column:
 
 
 def _worst(of_set: SetRow) -> int:
-    return min(STATES.index(row.state) for row in of_set.rows)
+    return min(SERVER_STATES.index(row.state) for row in of_set.rows)
 
 
 COLUMNS = (
@@ -95,7 +102,7 @@ class TableQuery:
         is_named = self.q.casefold() in record.server_id.casefold()
         return is_named and is_in_group and has_label and (not self.source or self.source == origin_of(record.source))
 
-    def applied(self, sets: Iterable[SetRow]) -> tuple[list[SetRow], Sequence[tuple[State, int]]]:
+    def applied(self, sets: Iterable[SetRow]) -> tuple[list[SetRow], Sequence[tuple[ServerState, int]]]:
         """Return the found servers in the requested order, replicas together, and equal ones by name.
 
         With them come the states with the number of servers that all filters but the status admit.
@@ -106,7 +113,7 @@ class TableQuery:
             admitted = [[row for row in rows if row.state == self.status] for rows in admitted]
         by_name = sorted((SetRow(rows) for rows in admitted if rows), key=_BY_NAME["name"].key)
         found = sorted(by_name, key=_BY_NAME[self.sort].key, reverse=self.descends)
-        return found, [(state, counts[state]) for state in STATES if counts[state]]
+        return found, [(state, counts[state]) for state in SERVER_STATES if counts[state]]
 
     def url(self, **changes: str) -> str:
         """Return the URL of the table with these changes, from its first page, ready for further parameters."""
@@ -126,7 +133,7 @@ class TableQuery:
 def table_query(request: PageRequest) -> TableQuery:
     """Return the filters and the order of a request; unknown values are left out."""
     values = {name: request.query.get(name, "").strip()[:LONGEST] for name in TableQuery.__slots__}
-    known = {"status": STATES, "source": ORIGINS, "sort": _BY_NAME, "order": ("asc", "desc")}
+    known = {"status": SERVER_STATES, "source": ORIGINS, "sort": _BY_NAME, "order": ("asc", "desc")}
     values = {name: value for name, value in values.items() if value and value in known.get(name, (value,))}
     if not is_unrestricted(request.caller):
         values.pop("label", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from query.answers.detail import share
 from query.replicas import set_key
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.savings import Baseline
-    from shared.catalog import Encoding, Scope, ServerRecord
-
-State = Literal["quarantined", "failing", "stale", "awaited", "installing", "stopped", "fresh"]
-
-STATES: tuple[State, ...] = get_args(State)
-"""From the one to look at first to the usual one."""
+    from shared.catalog import Encoding, Scope, ServerRecord, ServerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +26,7 @@ class ServerRow:
     """
 
     record: ServerRecord
-    state: State
+    state: ServerState
     tools: int | None
     tokens: int | None
     part: float | None
@@ -55,9 +50,9 @@ class SetRow:
         return self.rows[0].record.server_id
 
     @property
-    def states(self) -> Sequence[tuple[State, int]]:
+    def states(self) -> Sequence[tuple[ServerState, int]]:
         """Return the number of servers in each state, the most common first."""
-        states: Counter[State] = Counter(row.state for row in self.rows)
+        states: Counter[ServerState] = Counter(row.state for row in self.rows)
         return states.most_common()
 
     @property
@@ -152,21 +147,10 @@ def _sets(rows: Iterable[ServerRow], scope: Scope) -> list[SetRow]:
 
 
 def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
-    state = state_of(record)
-    if cost is None or state in ("failing", "awaited", "installing"):
+    state = record.state
+    if cost is None or state in ("failing", "waiting", "installing"):
         return ServerRow(record, state, None, None, None)
     return ServerRow(record, state, cost.tools, cost.model_tokens, share(cost.model_tokens, total))
-
-
-def state_of(record: ServerRecord) -> State:
-    """Return the state of a server; one that fails and was never listed is `failing`."""
-    if record.state == "running":
-        return "fresh"
-    if record.state != "awaited":
-        return record.state
-    if record.stale_since is not None:
-        return "failing"
-    return "installing" if record.endpoint.transport == "stdio" else "awaited"
 
 
 def by_tokens(of_set: SetRow) -> tuple[float, str]:

@@ -176,5 +176,5 @@ def test_one_process_shows_the_metrics_of_both_sides(config: Path) -> None:
 
     assert found['toolscale_requests_total{outcome="ok",tool="find_tool"}'] >= 1
     assert 'toolscale_tokens_saved_total{encoding="cl100k_base"}' in found
-    assert found['toolscale_servers{state="running"}'] == 1
+    assert found['toolscale_servers{state="listed"}'] == 1
     assert found["toolscale_intents_up"] == 1

@@ -14,6 +14,7 @@ from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 
+from query.api import api_routes
 from query.auth.authentication import Authentication
 from query.auth.tokens import StaticTokens, TokenEntry, as_toml
 from query.caller import PERMISSIONS
@@ -65,7 +66,8 @@ def app_of(
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
     server = service_of(catalogue, upstreams, entrance.authenticate)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
-    routes = [*page_routes(catalogue, entrance), metrics]
+    routes = [*page_routes(catalogue, entrance), metrics, *api_routes(catalogue, entrance)]
+    entrance.close()
     return http_app(server, entrance, index=index, routes=routes, followed_config=catalogue.followed_config)
 
 

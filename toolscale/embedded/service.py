@@ -8,16 +8,18 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
+from query.api import api_routes
+from query.backup import Stores
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
+from query.operations import Operations
 from query.server.http import MCP_PATH, HttpServer
 from query.server.mcp import record_list, service_of
 from query.server.metrics_route import metrics_route
-from query.server.servers_route import servers_route
 from query.server.shutdown import grace_s_of
 from query.turns import allow_turns
 from query.usage.record import sampling
@@ -30,9 +32,9 @@ from shared.quoting import printable
 from shared.service.every import every
 from shared.service.process import full_environment
 from shared.settings import Settings
+from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.program import stdio_command
-from toolscale.client.server_records import records_in
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
     from query.server.early import Listed
     from query.server.listener import HttpListener
-    from shared.catalog import Scope
     from shared.intents.intents import Intents
     from toolscale.client.instance import Instance
 
@@ -139,7 +140,9 @@ def answer(
         server = service_of(catalogue, upstreams_of(embedded.settings), listener.authenticate)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
-        servers = servers_route(catalogue, listener, partial(_records, service))
+        intents = embedded.deps.intents
+        logs = log_directory(embedded.settings)
+        api = api_routes(catalogue, listener, intents, operations_of(embedded, catalogue), logs)
         http: HttpServer
         end = (lambda: http.stop()) if instance.is_background else None
         of_clients = use_routes(use, lambda: http.is_ending, end)
@@ -147,7 +150,7 @@ def answer(
             server,
             listener,
             index=catalogue.index,
-            routes=[*page_routes(catalogue, listener), *events, metrics, servers, *of_clients],
+            routes=[*page_routes(catalogue, listener), *events, metrics, *api, *of_clients],
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
             instance_id=instance.instance_id,
@@ -169,8 +172,13 @@ def _end_if_idle(use: Use, http: HttpServer) -> None:
         http.stop()
 
 
-def _records(service: RunningService, scope: Scope) -> dict[str, Any]:
-    return records_in(scope, service.embedded.deps.intents.intents(), service.catalogue.followed_config())
+def operations_of(embedded: Embedded, catalogue: Catalogue) -> Operations:
+    """Return the operations on the stores of this process, for the command line."""
+    intents, usage = embedded.deps.intents, catalogue.usage
+    assert usage  # every service has one
+    emitter = Emitter(intents, embedded.wake, embedded.settings.redeliver_after_s)
+    stores = Stores(intents, catalogue.index, usage, embedded.settings.savings_keep_days)
+    return Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
 
 
 def _print(line: str) -> None:

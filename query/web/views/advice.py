@@ -1,16 +1,14 @@
-"""Advice on the tools of a toolset, as a page and as JSON for `toolscale advice`."""
+"""Advice on the tools of a toolset."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.responses import JSONResponse, Response
 
 from query.toolsets.advice import advice_for
 from query.web.page import Page, PageRequest
-from query.web.rendering import PAGE_HEADERS
 from shared.errors import HistoryUnavailable, ToolsetUnknown
 from shared.toolset import ToolsetName
 from shared.validation import first_invalid_argument
@@ -37,13 +35,6 @@ def advice(request: PageRequest) -> Page:
     found, problem, status = _read(request)
     asked = {name: request.query.get(name, "") for name in AdviceRequest.model_fields}
     return Page("advice.html", {"advice": found, "problem": problem, "asked": asked}, status)
-
-
-def advice_json(request: PageRequest) -> Response:
-    """Return the advice as JSON, or the reason why there is none."""
-    found, problem, status = _read(request)
-    body: Any = found.model_dump(mode="json") if found else {"error": problem}
-    return JSONResponse(body, status, PAGE_HEADERS)
 
 
 def _read(request: PageRequest) -> tuple[Advice | None, str, int]:

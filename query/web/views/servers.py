@@ -18,9 +18,10 @@ from query.web.page import Page, PageRequest, message_page
 from query.web.row_pages import ROWS, page_of_rows
 from query.web.server_facts import address, callers_of, next_run, split_error
 from query.web.server_table import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
-from query.web.servers import STATES, ServerTable, servers_for
+from query.web.servers import ServerTable, servers_for
 from query.web.views.history import DEFAULT_PERIOD
 from query.web.views.overview import followed_config
+from shared.catalog import SERVER_STATES
 from shared.errors import HistoryUnavailable
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def servers(request: PageRequest) -> Page:
         "sets": sets,
         "columns": COLUMNS,
         "origins": _present(ORIGINS, map(origin_of, sources), query.source),
-        "known_states": _present(STATES, (row.state for row in table.rows), query.status),
+        "known_states": _present(SERVER_STATES, (row.state for row in table.rows), query.status),
         "sees_all": is_unrestricted(request.caller),
         "longest": LONGEST,
         "shown": ROWS,

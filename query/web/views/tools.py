@@ -14,7 +14,7 @@ from query.replicas import Replicated, Serving, servings
 from query.usage.report import UsageRow, use_of_tool
 from query.web.page import Page, PageRequest, message_page
 from query.web.row_pages import ROWS
-from query.web.servers import ServerRow, state_of
+from query.web.servers import ServerRow
 from query.web.tool_tokens import token_table
 from query.web.views.history import DEFAULT_PERIOD
 from shared.catalog import QueryVectors, point_id
@@ -48,7 +48,7 @@ def tool(request: PageRequest) -> Page:
     values: dict[str, Any] = {
         "tool": found,
         "does": first_sentence(found.definition.description),
-        "server": ServerRow(record, state_of(record), None, None, None),
+        "server": ServerRow(record, record.state, None, None, None),
         "encoding": encoding,
         "table": token_table(found, encoding),
         "forms": {"model": _indented(found.definition.for_model()), "wire": _indented(found.definition.as_object())},
@@ -82,7 +82,7 @@ def _serving(found: IndexedTool, replicated: Replicated, index: ToolIndex) -> Se
 
 def _rows(server_ids: Sequence[str], request: PageRequest) -> list[ServerRow]:
     records = filter(None, map(request.catalogue.ledger.record, server_ids))
-    return [ServerRow(record, state_of(record), None, None, None) for record in records]
+    return [ServerRow(record, record.state, None, None, None) for record in records]
 
 
 def _use(found: IndexedTool, server_ids: Collection[str], request: PageRequest) -> tuple[UsageRow | None, int | None]:

@@ -342,8 +342,8 @@ async def test_the_page_shows_the_advice_in_one_table(edge: ToolIndex, sqlite: U
         page = await http.get("/ui/advice?toolset=dev&budget=500")
         empty = await http.get("/ui/advice?toolset=&budget=")
         unknown = await http.get("/ui/advice?toolset=none")
-        invalid = await http.get("/ui/advice.json?budget=0")
-        found = Advice.model_validate((await http.get("/ui/advice.json?toolset=dev")).json())
+        invalid = await http.get("/api/advice?budget=0")
+        found = Advice.model_validate((await http.get("/api/advice?toolset=dev")).json())
 
     assert (page.status_code, empty.status_code, unknown.status_code, invalid.status_code) == (200, 200, 404, 400)
     assert "Without time:zones (0 calls), " in page.text
@@ -381,9 +381,9 @@ async def test_the_page_is_within_the_scope_of_its_token(edge: ToolIndex, sqlite
     record_calls(sqlite, "bob", {"ops:kill": 9, "git:log": 9})
     known = static(tmp_path / "tokens.toml", ann=entry("secret-of-ann", ["dev"]))
     async with http_client(app_of(edge, known, usage=sqlite), "secret-of-ann") as http:
-        of_ann = await http.get("/ui/advice.json")
+        of_ann = await http.get("/api/advice")
     async with http_client(app_of(edge, known, usage=sqlite)) as http:
-        unsigned = await http.get("/ui/advice.json")
+        unsigned = await http.get("/api/advice")
 
     assert unsigned.status_code == 401
     assert "ops:kill" not in of_ann.text

@@ -25,7 +25,6 @@ from query.server.listener import open_listener
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
-from shared.errors import ServiceRejected
 from shared.index import open_engine
 from shared.index.versions import IndexStore, IndexVersion
 from shared.settings import load_settings
@@ -122,13 +121,15 @@ def check(answer: dict[str, Any]) -> None:
     assert metrics["savings_percentage"] == 70
 
 
-def test_ls_names_a_service_without_records_of_states(url: str) -> None:
+def test_ls_shows_the_states_of_a_service_without_an_intent_store(url: str) -> None:
     listed = CliRunner().invoke(toolscale, ["ls", "--url", url])
-    failing = CliRunner().invoke(toolscale, ["ls", "--failing", "--url", url])
+    recording = CliRunner().invoke(toolscale, ["diff", "clock", "--url", url])
 
-    assert [line.split()[:2] for line in listed.stdout.splitlines()[1:]] == [["clock", "1"], ["files", "1"]]
-    assert "this service has no records of states and failures" in listed.stderr
-    assert isinstance(failing.exception, ServiceRejected)
+    assert [line.split()[:3] for line in listed.stdout.splitlines()[1:3]] == [
+        ["clock", "listed", "1"],
+        ["files", "listed", "1"],
+    ]
+    assert "does not offer this" in str(recording.exception)
 
 
 @pytest.mark.anyio

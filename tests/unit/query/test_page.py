@@ -235,7 +235,7 @@ async def test_a_server_that_was_not_listed_yet_is_known_and_not_running() -> No
     text = " ".join(Parsed(await get("/ui/servers", index)).text.split())
 
     assert "2 running, 2 tools, 80 tokens (cl100k_base, generic profile)" in text
-    assert "new not listed yet never — — —" in text
+    assert "new waiting never — — —" in text
     assert "npx installing never — — —" in text
     assert "which may install packages" in Parsed(await get("/ui/servers/npx", index)).text
 

@@ -25,9 +25,9 @@ from query.web.page import Page, PageRequest
 from query.web.rendering import ahead, render
 from query.web.server_facts import NextRun, next_run, split_error
 from query.web.server_table import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
-from query.web.servers import STATES, ServerRow, SetRow, state_of
+from query.web.servers import ServerRow, SetRow
 from query.web.views.servers import server, servers
-from shared.catalog import OPERATOR_SOURCE, Endpoint, ServerRecord
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, Endpoint, ServerRecord
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -122,8 +122,8 @@ def test_a_filter_without_servers_leads_back_to_all() -> None:
 def test_the_states_are_counted_under_the_other_filters_and_link_to_their_servers() -> None:
     html = table(catalogue(*FLEET), group="team", status="stale", sort="name")
 
-    assert "2 found 1 stale 1 running" in text(html)
-    assert 'href="/ui/servers?status=fresh&amp;group=team&amp;sort=name"' in html
+    assert "2 found 1 stale 1 listed" in text(html)
+    assert 'href="/ui/servers?status=listed&amp;group=team&amp;sort=name"' in html
     assert re.search(r'status=stale&amp;group=team&amp;sort=name" aria-current="true"', html)
 
 
@@ -204,7 +204,7 @@ WORDS = st.text(st.characters(codec="utf-8"), max_size=5).map(str.strip)
 QUERIES = st.builds(
     TableQuery,
     q=WORDS,
-    status=st.sampled_from(("", *STATES)),
+    status=st.sampled_from(("", *SERVER_STATES)),
     group=WORDS,
     label=WORDS,
     source=st.sampled_from(("", *ORIGINS)),
@@ -252,7 +252,7 @@ def test_a_header_keeps_the_filters(query: TableQuery) -> None:
 def test_each_server_that_a_query_admits_is_found_once_and_counted_in_its_state(
     query: TableQuery, records: list[ServerRecord]
 ) -> None:
-    rows = [ServerRow(record, state_of(record), 1, 1, None) for record in records]
+    rows = [ServerRow(record, record.state, 1, 1, None) for record in records]
 
     found, counts = query.applied([SetRow(rows[:3]), SetRow(rows[3:])])
 

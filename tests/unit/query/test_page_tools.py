@@ -189,7 +189,7 @@ async def test_a_tool_of_replicas_names_them_and_sums_their_calls(usage: Usage) 
     async with http_client(app_of(index, usage=usage)) as http:
         page = text(await http.get("/ui/tools/web1%3Aecho"))
 
-    assert "3 servers serve it; a call goes to one that answers. web0 running web1 running web2 running" in page
+    assert "3 servers serve it; a call goes to one that answers. web0 listed web1 listed web2 listed" in page
     assert "Name for calls echo" in page
     assert "Calls in 30 days 4 Failed calls 2 Mean duration of a call 15 ms In answers 2 Results 1.0 KiB" in page
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, TextContent, TextResourceContents
 
 from shared.errors import ToolNotFound
-from toolscale.client.tools import arguments_of, description, lines
+from toolscale.commands.tools import arguments_of, description, lines
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -43,19 +42,19 @@ def test_an_unknown_tool_is_an_error_with_the_near_names() -> None:
     missing = {"tools": [], "not_found": [{"name": "now", "reason": "names several tools", "candidates": ["a:now"]}]}
 
     with pytest.raises(ToolNotFound, match="'now' names several tools: a:now"):
-        description(lambda _tool, _arguments: missing, "now")
+        description(missing, "now")
 
 
 def test_each_kind_of_content_has_its_lines() -> None:
-    contents = TextResourceContents(uri="file:///a.txt", text="a")
-    result = CallToolResult(
-        content=[
-            TextContent(text="one\ntwo"),
-            ImageContent(data="abcd", mime_type="image/png"),
-            AudioContent(data="ab", mime_type="audio/wav"),
-            EmbeddedResource(resource=contents),
+    result = {
+        "content": [
+            {"type": "text", "text": "one\ntwo"},
+            {"type": "image", "data": "abcd", "mimeType": "image/png"},
+            {"type": "audio", "data": "ab", "mimeType": "audio/wav"},
+            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "a"}},
+            {"type": "resource_link", "uri": "file:///b.txt", "name": "b"},
         ]
-    )
+    }
 
     assert list(lines(result)) == [
         "one",
@@ -63,5 +62,6 @@ def test_each_kind_of_content_has_its_lines() -> None:
         "[image image/png, 4 characters of base64]",
         "[audio audio/wav, 2 characters of base64]",
         "[resource file:///a.txt]",
+        "[resource file:///b.txt]",
     ]
-    assert list(lines(CallToolResult(content=[], structured_content={"a": 1}))) == ["{", '  "a": 1', "}"]
+    assert list(lines({"content": [], "structuredContent": {"a": 1}})) == ["{", '  "a": 1', "}"]
