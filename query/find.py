@@ -21,7 +21,7 @@ from query.search.filters import excluded_definitions, filter_warnings
 from query.search.match import is_match
 from query.search.search import Hit, Search
 from query.search.steps import Step, embed_steps
-from query.toolsets.offers import OfferedCost, apply_budget, nothing_offered
+from query.toolsets.offers import NOTHING, apply_budget
 from shared.service.tracing import record_span
 
 if TYPE_CHECKING:
@@ -64,11 +64,12 @@ def find_tool(
     allowed: Scope,
     catalogue: Catalogue,
     caller: Caller = ANYONE,
-    offered: OfferedCost = nothing_offered,
+    offered: Baseline = NOTHING,
 ) -> tuple[FindResponse, Timings]:
     """Return the allowed tools that fit the request, and the tokens saved against all allowed tools.
 
-    The request's filters do not change the baseline. The tools that the caller has in its `tools/list` are not in it.
+    The request's filters do not change the baseline. It is without `offered`, the cost of the tools that the caller has
+    in its `tools/list`, in the encoding of the response.
 
     If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
     The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
@@ -85,7 +86,7 @@ def find_tool(
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms("embed query")
 
-    baseline = catalogue.ledger.baseline(allowed, encoding).without(offered(caller, encoding))
+    baseline = catalogue.ledger.baseline(allowed, encoding).without(offered)
     if request.cursor is not None:
         baseline = baseline.stated_before()
     sum_ms = stopwatch.lap_ms("sum baseline")

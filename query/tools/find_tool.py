@@ -15,11 +15,12 @@ from query.response.recent_answers import RecentAnswers
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
+from query.toolsets.offers import NOTHING
 from shared.catalog import ENCODINGS
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.toolsets.offers import OfferedCost
+    from query.toolsets.offers import Offers
 
 FIND_TOOL = Tool(
     name="find_tool",
@@ -44,15 +45,15 @@ _log = structlog.get_logger()
 
 
 class FindTool(CatalogueTool[FindRequest]):
-    """Finds tools in a catalogue; `offered` counts those that `tools/list` shows this caller."""
+    """Finds tools in a catalogue; `offers` has those that `tools/list` shows, None: it shows no tools of servers."""
 
     tool = FIND_TOOL
     paging = "own"
     request_model = FindRequest
 
-    def __init__(self, catalogue: Catalogue, offered: OfferedCost) -> None:
+    def __init__(self, catalogue: Catalogue, offers: Offers | None = None) -> None:
         self._catalogue = catalogue
-        self._offered = offered
+        self._offers = offers
         self._recent = RecentAnswers()
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
@@ -68,12 +69,13 @@ class FindTool(CatalogueTool[FindRequest]):
         """Return the response to this request, or the same one again if no server has changed since."""
         catalogue = self._catalogue.pinned()
         state = catalogue.ledger.state()
-        offered = self._offered(caller, request.encoding or catalogue.encoding)
+        encoding = request.encoding or catalogue.encoding
+        offered = self._offers.cost(caller, encoding) if self._offers else NOTHING
         # with the model: its change replaces the index, without a change of the records
         key = (request.model_dump_json(), caller, offered, catalogue.embedder.model)
         if (recent := self._recent.get(key, state)) is not None:
             return recent, Timings()
-        response, timings = find_tool(request, caller.scope, catalogue, caller, self._offered)
+        response, timings = find_tool(request, caller.scope, catalogue, caller, offered)
         self._recent.keep(key, state, response)
         return response, timings
 

@@ -14,7 +14,7 @@ from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
 from query.tools.tool import listed
-from query.toolsets.offers import Offers, nothing_offered
+from query.toolsets.offers import Offers
 from query.usage.record import tools_sent
 from shared.catalog import ToolDefinition
 from shared.text.tokens import json_text
@@ -42,8 +42,7 @@ def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> l
     """
     # without upstreams, no tool can be called and `tools/list` offers none directly
     offers = Offers(catalogue)
-    offered = offers.cost if upstreams else nothing_offered
-    handlers: list[ToolHandler] = [FindTool(catalogue, offered), DescribeTool(catalogue)]
+    handlers: list[ToolHandler] = [FindTool(catalogue, offers if upstreams else None), DescribeTool(catalogue)]
     if upstreams:
         handlers.append(CallTool(catalogue, upstreams))
     handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue, offers)]

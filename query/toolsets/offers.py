@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,9 +42,6 @@ _KEPT = 32
 NAMED = 10
 
 NOTHING = Baseline(0, 0)
-
-OfferedCost = Callable[["Caller", "Encoding"], Baseline]
-"""Returns the cost of the tools that a caller has in its `tools/list`."""
 
 
 def with_path_toolset(caller: Caller, context: ServerRequestContext[Any]) -> Caller:
@@ -153,11 +150,6 @@ class Offers:
             IndexUnavailable: the index did not answer.
         """
         return self.of(caller).cost(encoding) if has_offered_tools(caller) else NOTHING
-
-
-def nothing_offered(_caller: Caller, _encoding: Encoding) -> Baseline:
-    """Return the cost of no tools."""
-    return NOTHING
 
 
 def offer_to(caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: CallerRules) -> Offer:

@@ -17,7 +17,6 @@ from query.response.recent_answers import KEEP_S, MAX_TOKENS, MOST, RecentAnswer
 from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from query.tools.find_tool import FindTool
-from query.toolsets.offers import nothing_offered
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
 from tests.support.builders import Clock
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -39,7 +38,7 @@ class World:
     def __init__(self, no_match_threshold: float = NO_THRESHOLD) -> None:
         self.index, self.embedder, self._revisions = FakeIndex(), FakeEmbedder(), count(1)
         self.catalogue = Catalogue(self.index, self.embedder, Ledger(self.index), no_match_threshold=no_match_threshold)
-        self.tool = FindTool(self.catalogue, nothing_offered)
+        self.tool = FindTool(self.catalogue)
 
     def offer(self, server: str, names: set[str], group: str) -> None:
         """Make a server offer these tools, as a reconciliation does: its record last."""

@@ -49,7 +49,8 @@ def find(request: PageRequest) -> Page:
     arguments = {"tool_description": question} | ({"cursor": cursor} if cursor else {})
     try:
         find_request = FindRequest.model_validate(arguments)
-        offered = Offers(request.catalogue).cost
+        request.catalogue.ledger.refresh()
+        offered = Offers(request.catalogue).cost(request.caller, request.catalogue.encoding)
         response, timings = find_tool(find_request, request.caller.scope, request.catalogue, request.caller, offered)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
