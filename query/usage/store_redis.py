@@ -1,4 +1,4 @@
-"""Usage in Redis, shared by replicas: a hash for each day, with its counters and the catalogue's size.
+"""Usage in Redis, shared by replicas: a hash of counters and a size of the catalogue for each day.
 
 A counter's field is the JSON of its row's names, then its own name. A batch takes two round trips.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import redis
 
 PREFIX = "toolscale:savings:"
+SIZE_PREFIX = "toolscale:catalogue-size:"
 TIMEOUT_S = 2.0
 _DAY_S = 86_400
 # Fields that a step of a scan visits; Redis answers no other client meanwhile.
@@ -72,8 +73,7 @@ class RedisUsage(Usage):
         for day, fields in zip(days, read, strict=True):
             for field, amount in fields.items():
                 names, end, counter = field.rpartition("]")
-                if end:  # a field of the size has no names
-                    rows.setdefault(RowKey(day, *json.loads(names + end)), {})[counter] = int(amount)
+                rows.setdefault(RowKey(day, *json.loads(names + end)), {})[counter] = int(amount)
         return rows
 
     @override
@@ -100,19 +100,15 @@ class RedisUsage(Usage):
 
     @override
     def put_size(self, day: date, size: CatalogueSize) -> None:
-        with _redis_errors(), self._redis.pipeline() as pipeline:
-            pipeline.hset(_key(day), mapping=dict(zip(size._fields, size, strict=True)))
-            pipeline.expireat(_key(day), self._expires_at(day))
-            pipeline.execute()
+        with _redis_errors():
+            self._redis.set(SIZE_PREFIX + day.isoformat(), json.dumps(size), exat=self._expires_at(day))
 
     @override
     def sizes(self, first: date, last: date) -> Mapping[date, CatalogueSize]:
         days = days_between(first, last)
-        with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:
-            for day in days:
-                pipeline.hmget(_key(day), CatalogueSize._fields)
-            read = pipeline.execute()
-        return {day: CatalogueSize(*map(int, size)) for day, size in zip(days, read, strict=True) if None not in size}
+        with _redis_errors():
+            read: list[Any] = self._redis.mget([SIZE_PREFIX + day.isoformat() for day in days])
+        return {day: CatalogueSize(*json.loads(size)) for day, size in zip(days, read, strict=True) if size}
 
     @override
     def close(self) -> None:

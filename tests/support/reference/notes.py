@@ -8,7 +8,7 @@ _RULES = "\n".join(f"| `{rule}` | {level} | {meaning} |" for rule, (level, meani
 
 NOTES = {
     "toolscale advice": """
-Without `--toolset`, every tool may be chosen, within 4,000 tokens. [page.md](page.md#advice) explains the tables.
+Without `--toolset`, every tool may be chosen, within 4,000 tokens. [page.md](page.md#advice) explains the table.
 """,
     "toolscale backup": """
 [backup.md](backup.md) describes the files, and copies of Redis and Qdrant.

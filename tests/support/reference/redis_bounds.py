@@ -70,7 +70,8 @@ def bounds() -> list[Bound]:
         ),
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(
-            "`toolscale:revision`, `toolscale:complete`, `toolscale:migration`, `_kombu.binding…`",
+            "`toolscale:catalogue-size:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
+            "`_kombu.binding…`",
             "a number or a line each",
             MIB,
         ),
