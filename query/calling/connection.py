@@ -299,7 +299,7 @@ class Connection:
                 ObservedSendStream(outgoing, self._on_sending, self._on_sent),
             )
 
-    def _on_received(self, item: SessionMessage | Exception) -> None:
+    async def _on_received(self, item: SessionMessage | Exception) -> None:
         """Mask a message where it enters, and count it.
 
         Raises:
@@ -315,7 +315,7 @@ class Connection:
                     self._allowance.end(request_id)
                 case _:
                     pass
-            item.message = self._mask.message(item.message)
+            item.message = await self._mask.message(item.message)
         self._slots.on_received(item)
 
     def _on_sending(self, item: SessionMessage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,9 +18,9 @@ from shared.upstream.session import HttpExchange, current_exchange
 
 
 class ObservedReceiveStream(ObjectReceiveStream[Any]):
-    """Calls `on_message` with each incoming item, and `on_end` when the stream ends."""
+    """Awaits `on_message` with each incoming item, and calls `on_end` when the stream ends."""
 
-    def __init__(self, stream: Any, on_message: Callable[[Any], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_message: Callable[[Any], Awaitable[None]], on_end: Callable[[], None]) -> None:
         self._stream = stream
         self._on_message = on_message
         self._on_end = on_end
@@ -32,7 +32,7 @@ class ObservedReceiveStream(ObjectReceiveStream[Any]):
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
-        self._on_message(item)
+        await self._on_message(item)
         return item
 
     @override

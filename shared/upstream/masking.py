@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
+import anyio.to_thread
+
 from shared.upstream.target import SHORTEST, StdioTarget, secrets_of
 
 if TYPE_CHECKING:
@@ -64,14 +66,16 @@ class Mask:
             text = text.replace(credential, HIDDEN)
         return text
 
-    def message(self, message: MessageT) -> MessageT:
+    async def message(self, message: MessageT) -> MessageT:
         """Return the message with `***` in its texts and names, also those within; the same object without any."""
         if not self._credentials:
             return message
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
         if not any(escaped in text for escaped in self._escaped):
             return message
-        return type(message).model_validate(self._masked(json.loads(text)), by_name=False)
+        # in a thread: a message of 150,000 values takes 0.2 s
+        masked = await anyio.to_thread.run_sync(lambda: self._masked(json.loads(text)))
+        return type(message).model_validate(masked, by_name=False)
 
     def _masked(self, value: object) -> object:
         if isinstance(value, str):

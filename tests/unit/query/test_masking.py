@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import CallToolResult, JSONRPCResponse
@@ -13,6 +14,10 @@ SECRET = 'sk-"quoted"-12345'
 
 def response(**fields: Any) -> JSONRPCResponse:
     return JSONRPCResponse(jsonrpc="2.0", id=1, result=fields)
+
+
+def masked(message: JSONRPCResponse, credential: str | None = SECRET) -> JSONRPCResponse:
+    return anyio.run(Mask([credential] if credential else []).message, message)
 
 
 def test_a_credential_is_masked_in_texts_structured_content_keys_and_metadata() -> None:
@@ -27,10 +32,10 @@ def test_a_credential_is_masked_in_texts_structured_content_keys_and_metadata() 
         _meta={"example.org/header": SECRET},
     )
 
-    masked = Mask([SECRET]).message(echoed)
+    shown = masked(echoed)
 
-    assert SECRET.replace('"', '\\"') not in masked.model_dump_json(by_alias=True)
-    result = CallToolResult.model_validate(masked.result)
+    assert SECRET.replace('"', '\\"') not in shown.model_dump_json(by_alias=True)
+    result = CallToolResult.model_validate(shown.result)
     assert result.structured_content == {"headers": [{"***": "***"}], "count": 1, "exact": 1.5, "none": None}
     assert result.content[0].text == "a *** b ***"  # type: ignore[union-attr]
     assert result.is_error
@@ -39,14 +44,14 @@ def test_a_credential_is_masked_in_texts_structured_content_keys_and_metadata() 
 def test_a_number_that_looks_like_a_credential_stays_a_number() -> None:
     numbered = response(id=12345678, text="12345678")
 
-    assert Mask(["12345678"]).message(numbered).result == {"id": 12345678, "text": "***"}
+    assert masked(numbered, "12345678").result == {"id": 12345678, "text": "***"}
 
 
 def test_a_message_without_a_credential_is_the_same_object() -> None:
     plain = response(content=[{"type": "text", "text": "fine"}])
 
-    assert Mask([SECRET]).message(plain) is plain
-    assert Mask([]).message(plain) is plain
+    assert masked(plain) is plain
+    assert masked(plain, None) is plain
 
 
 VALUES = st.recursive(
@@ -60,4 +65,4 @@ VALUES = st.recursive(
 def test_everything_but_the_credential_stays(content: dict[str, Any]) -> None:
     marked = response(text=SECRET, structuredContent=content)
 
-    assert Mask([SECRET]).message(marked).result == {"text": "***", "structuredContent": content}
+    assert masked(marked).result == {"text": "***", "structuredContent": content}
