@@ -10,10 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import structlog
+
+from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
+from query.kept import new_name
 from query.replicas.serving import Replicated, Serving, servings
 from query.response.find_response import (
+    FURTHER_LOST,
     NOTHING_FURTHER,
     NOTHING_HAS_WORDS,
     NOTHING_PASSES,
@@ -21,8 +26,7 @@ from query.response.find_response import (
     FindResponse,
     empty_response,
 )
-from query.response.fit import SearchResult, within_budget
-from query.response.pages import SearchPages
+from query.response.fit import TOOL, SearchResult, within_budget
 from query.response.timings import Stopwatch, Timings
 from query.savings.savings import Baseline
 from query.search.distinct import DistinctSearch
@@ -35,9 +39,12 @@ from query.search.steps import Step, embed_steps
 from query.toolsets.budget import apply_budget
 from query.toolsets.offered import OfferedCost, nothing_offered
 from shared.catalog import Scope
+from shared.errors import CursorsUnavailable
 
 # The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.
 MATCH_CANDIDATES = 8
+
+_log = structlog.get_logger()
 
 
 def find_tool(
@@ -52,18 +59,19 @@ def find_tool(
     The request's filters do not change the baseline. The tools that the caller has in its `tools/list` are not in it.
 
     If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
-    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
+    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question;
+    a response whose cursor cannot be stored has none, and says so.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
         CursorInvalid: the cursor is not of this caller and question, was changed, or has expired.
-        CursorsUnavailable: a cursor cannot be followed or made now.
+        CursorsUnavailable: the request's cursor cannot be read now.
         BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
     stopwatch, catalogue = Stopwatch(), catalogue.pinned()
     scope, ledger, policy = request.narrow(allowed), catalogue.ledger, catalogue.response_policy
     encoding = request.encoding or catalogue.encoding
-    pages = SearchPages(policy.cursors, caller.name, request.question).after(request.cursor)
+    pages = SearchPages(policy.kept, caller.name, TOOL, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms("embed query")
 
@@ -99,12 +107,21 @@ def find_tool(
         baseline=baseline,
         encoding=encoding,
         stale_since=ledger.stale_since,
-        cursor_after=lambda shown: pages.cursor([*shown, *budget_result.excluded]),
+        cursor=new_name(),
         budget_warnings=budget_result.warnings,
         has_leaner_definitions=policy.has_leaner_definitions,
     )
-    budget = policy.budget(request.max_tokens, encoding)
-    response = within_budget(result, request.detail or policy.mode, budget)
+    mode, budget = request.detail or policy.mode, policy.budget(request.max_tokens, encoding)
+    response = within_budget(result, mode, budget)
+    if response.next_cursor:
+        shown = [hit.tool for hit in result.hits[: len(response.tools)]]
+        try:
+            pages.put(response.next_cursor, [*shown, *budget_result.excluded])
+        except CursorsUnavailable as error:
+            _log.warning("page_not_stored", tool=TOOL, reason=str(error))
+            # an answer without its further pages serves a caller better than none
+            warnings = [*budget_result.warnings, FURTHER_LOST]
+            response = within_budget(replace(result, cursor=None, budget_warnings=warnings), mode, budget)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 

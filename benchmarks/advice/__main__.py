@@ -17,7 +17,7 @@ from query.advice.rivals import SIMILAR, near_pairs, takes_the_same
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.savings.ledger import Ledger
-from query.tools.listing import tools_of
+from query.tools.list_available_tools import tools_of
 from shared.catalog import Encoding, IndexedTool, Scope
 
 ENCODING: Encoding = "cl100k_base"

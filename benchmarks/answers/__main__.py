@@ -17,10 +17,9 @@ from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
+from query.answers.budget import ResponsePolicy, counting
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
 from query.response.timings import Timings
 from query.savings.ledger import Ledger

@@ -14,9 +14,9 @@ from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.system import System
 from benchmarks.search.results import Milliseconds
+from query.answers.budget import counting
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
 from query.search.no_match import NO_THRESHOLD

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict
 from query.advice.choice import best_within, by_calls, calls_of, needed_tokens, tokens_of
 from query.advice.rivals import Rivals, rivals
 from query.advice.use import ToolUse, Usage, may_see, usable_tools, usage_of
+from query.answers.budget import counting
 from query.history.events import TOOLS_LIST
 from query.history.periods import today
 from query.history.recent_calls import DAYS
-from query.paging.budget import counting
 from query.toolsets.active import with_toolset, with_toolset_scope
 from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools
 from shared.catalog import Encoding

@@ -13,8 +13,8 @@ import structlog
 from mcp_types.methods import serialize_server_result
 from pydantic import ValidationError
 
+from query.answers.budget import counting
 from query.history.store import Row, RowKey
-from query.paging.budget import counting
 from shared.catalog import MODEL_FIELDS
 from shared.errors import IndexUnavailable
 from shared.text.tokens import json_text

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
-from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
+from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
 from query.replicas.serving import Serving
 from query.response.answer_tokens import counted
 from query.response.find_response import DetailLevel, FindResponse, FoundTool, stale_warnings, to_found_tool
-from query.response.pages import TOOL
 from query.savings.savings import Baseline, token_metrics
 from query.search.search import Hit
 from shared.catalog import Encoding, Form, IndexedTool
@@ -32,6 +30,8 @@ _LEVELS: Mapping[ResponseMode, tuple[DetailLevel, ...]] = {
     "summary": ("summary", "name"),
 }
 
+TOOL = "find_tool"
+
 _log = structlog.get_logger()
 
 
@@ -41,6 +41,7 @@ class SearchResult:
 
     `serving` has the servers of each hit by its definition's id.
     `empty` is the response without any tool. `is_all` means that the search found no tools behind the hits.
+    `cursor` leads to the tools behind those of the response; None: it could not be stored.
     `budget_warnings` come last in a response; they concern the caller's own budget.
     `has_leaner_definitions` is the policy's: the detail `detailed` has shorter input schemas.
     """
@@ -52,7 +53,7 @@ class SearchResult:
     encoding: Encoding
     stale_since: Callable[[str], float | None]
     serving: Mapping[str, Serving]
-    cursor_after: Callable[[Sequence[IndexedTool]], str]
+    cursor: str | None
     budget_warnings: Sequence[str] = ()
     has_leaner_definitions: bool = False
 
@@ -67,7 +68,6 @@ def within_budget(result: SearchResult, mode: ResponseMode, budget: Budget) -> F
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.
-        CursorsUnavailable: the cursor to the next page cannot be made now.
     """
     if not result.hits:
         return _without_tools(result, budget)
@@ -100,19 +100,10 @@ class _Level:
 
     def most(self, min_tools: int) -> FindResponse | None:
         """Return the response with the most tools that fits; None where fewer than `min_tools` fit."""
-        limit = len(self.tools)
-        response = self.response(limit)
-        if _fits(response, self.budget):
-            return response
-        # measured with a stand-in, since making a true cursor may write to the cursor store
-        count = most_that_fit(limit - 1, lambda n: _fits(self.response(n, cursor=LIKE_A_CURSOR), self.budget))
-        for fewer in range(count, min_tools - 1, -1):
-            response = self.response(fewer)
-            if _fits(response, self.budget):
-                return response
-        return None
+        count = most_that_fit(len(self.tools), lambda count: _fits(self.response(count), self.budget))
+        return self.response(count) if count >= min_tools else None
 
-    def response(self, count: int, cursor: str | None = None) -> FindResponse:
+    def response(self, count: int) -> FindResponse:
         """Return the response with the first `count` tools."""
         result, tools = self.result, list(self.tools[:count])
         shown = [hit.tool for hit in result.hits[:count]]
@@ -125,7 +116,7 @@ class _Level:
                 "tools": tools,
                 "token_metrics": metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
                 "warnings": warnings,
-                "next_cursor": None if is_all else cursor or result.cursor_after(shown),
+                "next_cursor": None if is_all else result.cursor,
             }
         )
         return counted(response, self.budget.count)
@@ -166,7 +157,7 @@ def _level(result: SearchResult, detail: DetailLevel, limit: int, budget: Budget
 def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
     """Return the response without tools, with as many of the nearest names as fit."""
     has_more = bool(result.budget_warnings) and not result.is_all
-    update: dict[str, object] = {"next_cursor": result.cursor_after([]) if has_more else None}
+    update: dict[str, object] = {"next_cursor": result.cursor if has_more else None}
     empty = result.empty.model_copy(update={"warnings": [*result.empty.warnings, *result.budget_warnings], **update})
     if empty.nearest is None:
         return counted(empty, budget.count)

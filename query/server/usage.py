@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from query.answers.pages import own_texts
 from query.history.events import answer_rows, list_rows
 from query.history.periods import today
-from query.paging.results import own_texts
 from query.replicas.serving import first_server
 from query.tools.describe_tool import DESCRIBE_TOOL
 from query.tools.find_tool import FIND_TOOL

@@ -8,10 +8,10 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
-from query.paging.request import ToolRequest
 from query.replicas.serving import Replicated, Serving, servings
 from query.response.find_response import FoundTool, to_found_tool
 from query.search.request import ToolName

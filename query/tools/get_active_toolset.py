@@ -13,7 +13,7 @@ from mcp.types import Tool, ToolAnnotations
 from query.advice.report import toolset_advice
 from query.caller import Caller
 from query.history.recent_calls import REFRESH_S
-from query.response.recent_answers import Recent
+from query.recent import Recent
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
 from query.toolsets.report import ToolsetRequest, toolset_report

@@ -8,9 +8,9 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import AfterValidator, Field
 
+from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.history.periods import days_of, today
-from query.paging.request import ToolRequest
 from query.reports.access import report_for
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool

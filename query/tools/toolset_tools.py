@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.types import CallToolResult, Tool
 
-from query.response.recent_answers import Recent
+from query.recent import Recent
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.tools.tool import ToolCallContext, ToolHandler

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from query.paging.request import ToolRequest
+from query.answers.budget import ToolRequest
 from query.response.tool_info import tool_info
 from query.savings.context import context_meta
 from query.search.request import ToolName
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
     from query.history.recent_calls import CallCounts
     from query.policy.rules import CallerRules
-    from query.response.recent_answers import Recent
+    from query.recent import Recent
     from shared.index.tools import ToolIndex
     from shared.toolset import Toolset
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import TextContent
 
+from query.answers.budget import MIN_TOKENS, counting
 from query.catalogue import Catalogue
-from query.paging.budget import MIN_TOKENS, counting
 from query.response.answer_tokens import counted
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.response.recent_answers import Recent
+from query.recent import Recent
 from query.savings.ledger import Ledger
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of

@@ -7,10 +7,9 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.budget import MIN_TOKENS, ResponsePolicy, counting
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import MIN_TOKENS, counting
-from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.recent_answers import Recent
+from query.recent import Recent
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
-from query.tools.listing import ListRequest, list_tools
+from query.tools.list_available_tools import ListRequest, list_tools
 from query.toolsets.active import with_toolset
 from query.toolsets.report import ToolsetRequest, toolset_report
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse, FoundTool, ServedBy
 from query.savings.ledger import Ledger
 from query.search.request import FindRequest

@@ -9,10 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy, counting
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
 from query.savings.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings.savings import UNCOUNTED_SHOWN

@@ -20,6 +20,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceLink, TextContent, TextResourceContents
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
@@ -27,7 +28,6 @@ from query.history.recorder import UsageRecorder
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import SavingsHistory
-from query.paging.policy import ResponsePolicy
 from query.reports.access import report_for
 from query.reports.savings import SavingsReport
 from query.savings.ledger import Ledger

@@ -14,7 +14,7 @@ from query.history.periods import today
 from query.reports.access import is_unrestricted, sees_whole
 from query.response.summary import first_sentence
 from query.savings.context import share
-from query.tools.listing import tools_of
+from query.tools.list_available_tools import tools_of
 from query.web.charts import chart
 from query.web.page import Page, PageRequest, message_page
 from query.web.row_pages import ROWS, page_of_rows

@@ -19,6 +19,7 @@ from mcp import Client
 from query.advice import rivals as of_rivals
 from query.advice import use as of_use
 from query.advice.report import Advice, advice_for
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.history.events import TOOLS_LIST
@@ -28,7 +29,6 @@ from query.history.recorder import UsageRecorder
 from query.history.redis_store import RedisHistory
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import Counts, RowKey, SavingsHistory
-from query.paging.policy import ResponsePolicy
 from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset

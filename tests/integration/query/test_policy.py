@@ -20,15 +20,14 @@ from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
+from typing_extensions import override
 
+from query.answers.budget import ResponsePolicy
 from query.auth.authentication import Authentication
 from query.caller import Caller
 from query.calling.connection import CallLimits
 from query.catalogue import Catalogue
-from query.cursors import Cursors
-from query.cursors.sealing import KEY_BYTES, Sealer
-from query.cursors.store import CursorStore, MemoryStore
-from query.paging.policy import ResponsePolicy
+from query.kept import Kept, MemoryEntries
 from query.policy.rules import Policy
 from query.server.http import http_app
 from query.server.listener import HttpListener
@@ -411,8 +410,8 @@ async def test_a_confirmation_that_was_given_back_expires_after_five_minutes(
     servers: RecordingServers, later_s: float, questions: int
 ) -> None:
     user, now_s = User(), 1_000.0
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), MemoryStore(900, 1 << 20))
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    policy_of_responses = ResponsePolicy(Kept(clock_s=lambda: now_s))
+    catalogue = replace(catalogue_with(ASK), response_policy=policy_of_responses)
     with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
         service = service_of(catalogue, upstreams, always(ANN))
         async with Client(service, mode=MODERN, elicitation_callback=user) as client:
@@ -545,11 +544,11 @@ async def test_a_confirmed_call_that_the_policy_denies_by_now_is_not_sent(server
 
 
 async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(servers: RecordingServers) -> None:
-    now_s, store = 1_000.0, MemoryStore(900, 1 << 20)
+    now_s = 1_000.0
+    entries = MemoryEntries(lambda: now_s)
 
     def service() -> Catalogue:
-        cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), store)
-        return replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+        return replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(entries)))
 
     async with client_of(service(), servers, user=User()) as one, client_of(service(), servers, user=User()) as two:
         early, late = await asked(one), await asked(one)
@@ -561,22 +560,20 @@ async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(ser
     assert len(servers.received) == 1
 
 
-class Down(CursorStore):
+class Down(MemoryEntries):
     """A store that does not answer."""
 
-    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
+    @override
+    def set(self, name: str, stored: bytes, ttl_s: float) -> None:
         raise CursorsUnavailable("down")
 
-    def get(self, key: bytes) -> bytes:
-        raise CursorsUnavailable("down")
-
-    def take(self, key: bytes) -> bytes:
+    @override
+    def get(self, name: str, renewed_s: float | None = None) -> bytes | None:
         raise CursorsUnavailable("down")
 
 
 async def test_without_the_store_of_states_no_call_is_confirmed(servers: RecordingServers) -> None:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(Down())))
     async with client_of(catalogue, servers, user=User()) as client:
         assert "cannot be stored or read" in reason(await call(client))
 
@@ -584,8 +581,7 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
 
 
 async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(Down())))
     with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
         service = service_of(catalogue, upstreams, always(ANN))
         async with Client(service, mode="legacy", elicitation_callback=User()) as client:

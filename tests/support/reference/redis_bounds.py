@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from query.cursors.cursors import KEPT_BYTES
 from query.history.store import MAX_BYTES_A_DAY
+from query.kept import MAX_BYTES as KEPT_BYTES
 from shared.intents.definitions import MAX_TEXT_BYTES
 from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.settings import Settings
@@ -54,7 +54,11 @@ def bounds() -> list[Bound]:
             "60 bytes a tool as a rule",
             SERVERS * MAX_TEXT_BYTES * ALLOCATED + TOOLS * DEFINITION_BYTES,
         ),
-        Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
+        Bound(
+            "`toolscale:kept:…`",
+            "64 MiB a query process, allocated with a quarter more; they expire",
+            KEPT_BYTES * ALLOCATED,
+        ),
         Bound(
             "`toolscale:savings:…`",
             f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS`",

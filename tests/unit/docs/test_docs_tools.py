@@ -24,7 +24,7 @@ from query.response.tool_info import ToolInfo
 from query.savings.context import ContextMeta
 from query.savings.ledger import Ledger
 from query.tools.describe_tool import DescribeResponse
-from query.tools.listed import ListedServer
+from query.tools.list_available_tools import ListedServer
 from query.tools.registry import builtin_tools
 from query.tools.tool import PAGING_ARGUMENTS, listed
 from tests.support.calling import upstreams_to

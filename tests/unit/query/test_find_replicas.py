@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from query.answers.budget import ResponsePolicy
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.policy import ResponsePolicy
 from query.response.find_response import FindResponse
 from query.savings.ledger import Ledger
 from query.search.ranking import DEPTH

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from query.answers.budget import ResponsePolicy, response_policy
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.paging.policy import ResponsePolicy, response_policy
 from query.server.mcp import service_of
 from shared.catalog import ToolDefinition
 from shared.settings import Settings

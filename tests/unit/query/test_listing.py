@@ -6,8 +6,9 @@ from itertools import product
 from typing import Any
 
 from query.catalogue import Catalogue
+from query.recent import KEEP_S
 from query.savings.ledger import Ledger
-from query.tools.listing import KEPT_S, NAMES_ONLY, KeptNames, ListRequest, list_tools
+from query.tools.list_available_tools import NAMES_ONLY, KeptNames, ListRequest, list_tools
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
 from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
@@ -97,6 +98,6 @@ def test_names_that_were_written_after_the_record_follow_within_a_minute() -> No
 
     kept.index.upsert([embedded(make_tool("files", "late"))])
     assert kept.names() == {"one"}
-    kept.now_s += KEPT_S
+    kept.now_s += KEEP_S
 
     assert kept.names() == {"one", "late"}

@@ -11,16 +11,14 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, Tool
 
+from query.answers.budget import ResponsePolicy, counting
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.cursors import Cursors, own_cursors
-from query.cursors.store import MemoryStore
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
+from query.kept import Kept
 from query.response.summary import summary
 from query.savings.ledger import Ledger
 from query.server.mcp import build_server
-from query.server.paging import CALL_TOOL
+from query.server.pages import CALL_TOOL
 from query.tools.registry import builtin_tools
 from query.tools.tool import Paging, ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition
@@ -234,7 +232,7 @@ async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
     assert len(upstream.calls) == (tool == CALL_TOOL)
 
 
-@pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 76])
+@pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 22, "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
     async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream]) as client:
@@ -290,8 +288,7 @@ async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> Non
 
 
 async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
-    own = own_cursors()
-    answers = ResponsePolicy(Cursors(own.sealer, MemoryStore(60, max_bytes=100)))
+    answers = ResponsePolicy(Kept(max_bytes=100))
     async with client_of([Upstream(LONG)], policy=answers) as client:
         text, notice = texts(await client.call_tool(CALL_TOOL))
 
