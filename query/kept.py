@@ -42,6 +42,8 @@ UNKNOWN_CURSOR = (
     "cursor: expected the nextCursor of an answer to the same question by the same caller, unchanged and not expired; "
     "ask again without it"
 )
+LONGEST_NAME = "Q0" * 11
+"""No name has more tokens: stands in for one while an answer is measured."""
 
 # The last of 22 characters has four bits of the name's 128.
 _NAME = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")

@@ -27,7 +27,7 @@ from mcp.types import (
 
 from query.answers.budget import Budget, fitting_prefix
 from query.answers.links import added_text
-from query.kept import Kept, new_name
+from query.kept import LONGEST_NAME, Kept, new_name
 from shared.catalog import IndexedTool
 from shared.errors import CursorsUnavailable
 from shared.text.tokens import json_text
@@ -106,20 +106,20 @@ def _json(block: ContentBlock) -> str:
 def paginate(result: CallToolResult, reader: Reader, budget: Budget, kept: Kept) -> CallToolResult:
     """Return the result unchanged if it is within the budget, else its first page.
 
-    Blocks with binary data stay on that page, unless their descriptions would fill most of it: then these are a part
-    of the text. The page warns if the rest cannot be stored.
+    Pictures, links and other blocks without text stay on that page, unless their descriptions would fill most of it:
+    then these are a part of the text. The page warns if the rest cannot be stored.
     """
     if fits(result, budget):
         return result
     _log.warning("response_truncated", tool=reader.tool, form="page", max_tokens=budget.max_tokens)
-    described = budget.cost(*shown_texts([block for block in result.content if _has_data(block)]))
-    has_data = 0 < described <= budget.max_tokens // 2
-    data = [block for block in result.content if has_data and _has_data(block)]
-    shown = [block for block in result.content if not (has_data and _has_data(block))]
-    text = "\n".join([*shown_texts(shown), *_missing_from_text(result)])
-    is_own = all(isinstance(block, OwnText) for block in result.content)
-    start, cursor = _Start(new_name(), 0, result.is_error, is_own), new_name()
-    room = budget.minus(described if has_data else 0)
+    whole = [block for block in result.content if not _is_text(block)]
+    described = budget.cost(*shown_texts(whole))
+    if described > budget.max_tokens // 2:
+        whole, described = [], 0
+    divided = [block for block in result.content if not whole or _is_text(block)]
+    text = "\n".join([*shown_texts(divided), *_missing_from_text(result)])
+    is_own = bool(divided) and all(isinstance(block, OwnText) for block in divided)
+    start, cursor, room = _Start(new_name(), 0, result.is_error, is_own), new_name(), budget.minus(described)
     page, end = _page(text, start, room, reader, cursor)
     if end < len(text):
         try:
@@ -128,7 +128,7 @@ def paginate(result: CallToolResult, reader: Reader, budget: Budget, kept: Kept)
         except CursorsUnavailable as error:
             _log.warning("page_not_stored", tool=reader.tool, reason=str(error))
             page, _ = _page(text, start, room, reader, None)
-    return page.model_copy(update={"content": [*data, *page.content], "meta": result.meta})
+    return page.model_copy(update={"content": [*whole, *page.content], "meta": result.meta})
 
 
 def next_page(cursor: str, reader: Reader, budget: Budget, kept: Kept) -> CallToolResult:
@@ -167,11 +167,15 @@ def _page(text: str, start: _Start, budget: Budget, reader: Reader, cursor: str 
     block = OwnText if start.is_own else TextContent
     if budget.admits(rest):
         return CallToolResult(content=[block(text=rest)], is_error=start.is_error), len(text)
-    further = {"nextCursor": cursor, "warnings": [MORE_PAGES.format(tool=reader.tool)]}
-    notice = json_text(further if cursor else {"warnings": [REST_LOST]})
-    length = fitting_prefix(rest, budget.minus(budget.count(notice)))
-    content: list[ContentBlock] = [block(text=rest[:length]), OwnText(text=notice)]
+    # not with the random cursor, so that equal texts are cut at equal places
+    length = fitting_prefix(rest, budget.minus(budget.count(_notice(LONGEST_NAME, reader))))
+    content: list[ContentBlock] = [block(text=rest[:length]), OwnText(text=_notice(cursor, reader))]
     return CallToolResult(content=content, is_error=start.is_error), start.character + length
+
+
+def _notice(cursor: str | None, reader: Reader) -> str:
+    further = {"nextCursor": cursor, "warnings": [MORE_PAGES.format(tool=reader.tool)]}
+    return json_text(further if cursor else {"warnings": [REST_LOST]})
 
 
 def own_texts(result: CallToolResult) -> list[str]:
@@ -180,10 +184,10 @@ def own_texts(result: CallToolResult) -> list[str]:
     return [text for text in texts if text]
 
 
-def _has_data(block: ContentBlock) -> bool:
+def _is_text(block: ContentBlock) -> bool:
     if isinstance(block, EmbeddedResource):
-        return isinstance(block.resource, BlobResourceContents)
-    return isinstance(block, ImageContent | AudioContent)
+        return isinstance(block.resource, TextResourceContents)
+    return isinstance(block, TextContent)
 
 
 def _missing_from_text(result: CallToolResult) -> list[str]:

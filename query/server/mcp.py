@@ -35,7 +35,7 @@ from starlette.requests import Request
 from query.answers.budget import ResponsePolicy
 from query.answers.pages import own_texts
 from query.caller import ANYONE, Caller
-from query.server.pages import contents_of, page_of_result, page_of_tools
+from query.server.pages import contents_of, page_of_resource, page_of_result, page_of_tools
 from query.server.usage import record_answer, record_list
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
@@ -211,8 +211,9 @@ class _Tools:
             result = await self._permitted(reader, call, READ_RESOURCE)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
-        record_answer(self._catalogue, READ_RESOURCE, call, result)
-        return contents_of(result, params.uri)
+        page = page_of_resource(result, params.uri)
+        record_answer(self._catalogue, READ_RESOURCE, call, page)
+        return contents_of(page)
 
     async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
         """Return the result, and count the call; or an error result where the caller lacks the permission."""

@@ -61,19 +61,30 @@ async def _paginated(result: CallToolResult, reader: Reader, budget: Budget, kep
     return await continue_in_thread(reader.caller, paginate, result, reader, budget, kept)
 
 
-def contents_of(result: CallToolResult, uri: str) -> ReadResourceResult:
-    """Return a page of the resource at `uri`, from a page in the form of a tool's result.
+def page_of_resource(result: CallToolResult, uri: str) -> CallToolResult:
+    """Return a page of the resource at `uri` with its texts as embedded resources; the notice stays as it is."""
+
+    def embedded(block: ContentBlock) -> ContentBlock:
+        if isinstance(block, OwnText) or not isinstance(block, TextContent):
+            return block
+        return EmbeddedResource(resource=TextResourceContents(uri=uri, text=block.text))
+
+    return result.model_copy(update={"content": list(map(embedded, result.content))})
+
+
+def contents_of(page: CallToolResult) -> ReadResourceResult:
+    """Return the contents of a page from `page_of_resource`.
 
     The notice of a further page has a URI of its own, since it is no part of the resource.
     """
-    return ReadResourceResult(contents=[_contents(block, uri) for block in result.content], _meta=result.meta)
 
+    def contents(block: ContentBlock) -> TextResourceContents | BlobResourceContents:
+        if isinstance(block, EmbeddedResource):
+            return block.resource
+        assert isinstance(block, OwnText)
+        return TextResourceContents(uri=NOTICE_URI, text=block.text)
 
-def _contents(block: ContentBlock, uri: str) -> TextResourceContents | BlobResourceContents:
-    if isinstance(block, EmbeddedResource):
-        return block.resource
-    assert isinstance(block, TextContent)  # a page has only texts besides the blocks of its result
-    return TextResourceContents(uri=NOTICE_URI if isinstance(block, OwnText) else uri, text=block.text)
+    return ReadResourceResult(contents=list(map(contents, page.content)), _meta=page.meta)
 
 
 def page_of_tools(

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, most_that_fit
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.kept import new_name
+from query.kept import LONGEST_NAME
 from query.recent import Recent
 from query.replicas.serving import Replicated, servings
 from query.replicas.sets import ReplicaSets
@@ -159,7 +159,8 @@ class _ToolsInOrder:
 
     `sets` are by the server that represents them. `names` has the names for `call_tool` by definition, if requested.
     `total` is the cost of all requested tools, of which all shares are. `revision` is the highest as of the first page.
-    `warnings` are about the filters of the request. `cursor` is of the page behind the shown tools.
+    `warnings` are about the filters of the request. `cursor` is of the page behind
+    the shown tools, or stands in for it.
     """
 
     tools: Sequence[IndexedTool]
@@ -201,7 +202,8 @@ def list_tools(
         last = page.tools[count - 1]
         position = _Position(last.server_id, point_id(last.server_id, last.definition.name), page.revision)
         try:
-            kept.put(json.dumps(astuple(position)).encode(), *binding, name=page.cursor)
+            cursor = kept.put(json.dumps(astuple(position)).encode(), *binding)
+            page = replace(page, cursor=cursor)
         except CursorsUnavailable as error:
             _log.warning("page_not_stored", tool=LIST_AVAILABLE_TOOLS.name, reason=str(error))
             page = replace(page, cursor=None)
@@ -240,7 +242,7 @@ def _tools_after(
         revision=revision,
         # the first page has named the unknown filters
         warnings=[] if after else filter_warnings(request.servers, request.groups, allowed, ledger),
-        cursor=new_name(),
+        cursor=LONGEST_NAME,
     )
 
 

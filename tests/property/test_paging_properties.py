@@ -101,15 +101,14 @@ def whole(pages: list[CallToolResult]) -> str:
     return "".join(block.text for page in pages for block in page.content if isinstance(block, TextContent))
 
 
-def data_of(content: list[ContentBlock]) -> list[ContentBlock]:
-    """Return the blocks with binary data."""
-    return [block for block in content if not text_or_link(block)]
+def without_text(content: list[ContentBlock]) -> list[ContentBlock]:
+    return [block for block in content if not is_text(block)]
 
 
-def text_or_link(block: ContentBlock) -> bool:
+def is_text(block: ContentBlock) -> bool:
     if isinstance(block, EmbeddedResource):
         return isinstance(block.resource, TextResourceContents)
-    return isinstance(block, TextContent | ResourceLink)
+    return isinstance(block, TextContent)
 
 
 @given(st.lists(blocks, max_size=4), budgets, st.booleans())
@@ -124,10 +123,10 @@ def test_every_page_is_within_the_budget_and_the_pages_are_the_whole(
     assert fits(result, budget) == (pages == [result])
     if pages == [result]:
         return
-    shown = data_of(list(pages[0].content))
-    assert shown in ([], data_of(content))
-    assert whole(pages) == "\n".join(shown_texts([block for block in content if not shown or text_or_link(block)]))
-    assert all(data_of(list(page.content)) == [] for page in pages[1:])
+    shown = without_text(list(pages[0].content))
+    assert shown in ([], without_text(content))
+    assert whole(pages) == "\n".join(shown_texts([block for block in content if not shown or is_text(block)]))
+    assert all(without_text(list(page.content)) == [] for page in pages[1:])
 
 
 def test_a_picture_stays_beside_a_long_text() -> None:

@@ -20,7 +20,6 @@ from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
-from typing_extensions import override
 
 from query.answers.budget import ResponsePolicy
 from query.auth.authentication import Authentication
@@ -34,7 +33,6 @@ from query.server.listener import HttpListener
 from query.server.mcp import service_of
 from query.tools.confirm import KEY
 from shared.catalog import IndexedTool
-from shared.errors import CursorsUnavailable
 from shared.toolset import Toolset
 from tests.support.calling import catalogue_of, replicated, tool_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, ingested, make_tool
@@ -44,6 +42,7 @@ from tests.support.http_callers import entry, http_client, mcp_client, static
 from tests.support.metrics import counted
 from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
 from tests.support.replicated import put_server
+from tests.support.silent_entries import SilentEntries
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -560,20 +559,8 @@ async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(ser
     assert len(servers.received) == 1
 
 
-class Down(MemoryEntries):
-    """A store that does not answer."""
-
-    @override
-    def set(self, name: str, stored: bytes, ttl_s: float) -> None:
-        raise CursorsUnavailable("down")
-
-    @override
-    def get(self, name: str, renewed_s: float | None = None) -> bytes | None:
-        raise CursorsUnavailable("down")
-
-
 async def test_without_the_store_of_states_no_call_is_confirmed(servers: RecordingServers) -> None:
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(Down())))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
     async with client_of(catalogue, servers, user=User()) as client:
         assert "cannot be stored or read" in reason(await call(client))
 
@@ -581,7 +568,7 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
 
 
 async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(Down())))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
     with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
         service = service_of(catalogue, upstreams, always(ANN))
         async with Client(service, mode="legacy", elicitation_callback=User()) as client:
