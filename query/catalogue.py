@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.paging.policy import ResponsePolicy, response_policy
+from query.answers.budget import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
 from query.search.match import NO_MATCH_THRESHOLD, category_vectors
@@ -87,7 +87,7 @@ def catalogue_of(
     """Return the catalogue of this index with these settings; `run` runs comparisons of the ledger.
 
     Raises:
-        ConfigInvalid: the key of the cursors cannot be read or written, or the policy file is invalid.
+        ConfigInvalid: the policy file is invalid.
     """
     return Catalogue(
         index,

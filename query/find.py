@@ -12,16 +12,20 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from query.answers.fit import FindResponse, SearchResult, within_budget
+import structlog
+
+from query.answers.fit import TOOL, FindResponse, SearchResult, within_budget
+from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
+from query.kept import new_name
 from query.replicas import Replicated, Serving, servings
-from query.response.pages import SearchPages
 from query.savings import Baseline
 from query.search.filters import excluded_definitions, filter_warnings
 from query.search.match import is_match
 from query.search.search import Hit, Search
 from query.search.steps import Step, embed_steps
 from query.toolsets.offers import NOTHING, apply_budget
+from shared.errors import CursorsUnavailable
 from shared.service.tracing import record_span
 
 if TYPE_CHECKING:
@@ -33,12 +37,15 @@ NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
 NOTHING_PASSES = "No tool that you may see passes the filters of this search."
 NOTHING_HAS_WORDS = "No tool has a word of this search. Say what it should do in other words."
 NOTHING_FURTHER = "This search has no further tools."
+FURTHER_LOST = "There are more, but a cursor to them cannot be stored at the moment."
 BEING_FILLED = "The catalogue is being filled. Ask again in a few seconds."
 NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or ask for one of the nearest by name."
 KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
 # The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.
 MATCH_CANDIDATES = 8
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +79,18 @@ def find_tool(
     in its `tools/list`, in the encoding of the response.
 
     If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
-    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
+    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question;
+    a response whose cursor cannot be stored has none, and says so.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
         CursorInvalid: the cursor is not of this caller and question, was changed, or has expired.
-        CursorsUnavailable: a cursor cannot be followed or made now.
+        CursorsUnavailable: the request's cursor cannot be read now.
         BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
     stopwatch, catalogue = _Stopwatch(), catalogue.pinned()
     policy, encoding = catalogue.response_policy, request.encoding or catalogue.encoding
-    pages = SearchPages(policy.cursors, caller.name, request.question).after(request.cursor)
+    pages = SearchPages(policy.kept, caller.name, TOOL, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms("embed query")
 
@@ -103,13 +111,23 @@ def find_tool(
         is_all=len(found.hits) <= request.limit,
         baseline=baseline if is_filled else Baseline(0, 0),  # no savings are claimed against a part of the catalogue
         encoding=encoding,
-        cursor_after=lambda shown: pages.cursor([*shown, *affordable.excluded]),
+        cursor=new_name(),
         nearest=[] if found.is_match else [found.serving[hit.tool.qualified_name].name for hit in page],
         keywords_only=any(step.whole.dense is None for step in steps),
         warnings=_warnings(request, allowed, steps, found, catalogue, is_filled=is_filled),
         budget_warnings=affordable.warnings,
     )
-    response = within_budget(result, request.detail or policy.mode, policy.budget(request.max_tokens, encoding))
+    mode, budget = request.detail or policy.mode, policy.budget(request.max_tokens, encoding)
+    response = within_budget(result, mode, budget)
+    if response.next_cursor:
+        shown = [hit.tool for hit in result.hits[: len(response.tools)]]
+        try:
+            pages.put(response.next_cursor, [*shown, *affordable.excluded])
+        except CursorsUnavailable as error:
+            _log.warning("page_not_stored", tool=TOOL, reason=str(error))
+            # an answer without its further pages serves a caller better than none
+            warnings = [*affordable.warnings, FURTHER_LOST]
+            response = within_budget(replace(result, cursor=None, budget_warnings=warnings), mode, budget)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 

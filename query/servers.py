@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from query.answers.detail import first_sentence, share
 from query.replicas import set_key
-from query.tools.listing import tools_of
+from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
 from shared.catalog import ServerState
 from shared.errors import ServerUnknown

@@ -14,10 +14,10 @@ from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.system import System
 from benchmarks.search.results import Milliseconds
+from query.answers.budget import counting
 from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
 from query.records import Ledger
 from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest

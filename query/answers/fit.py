@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, takewhile
@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
 from query.answers.detail import DetailLevel, FoundTool, to_found_tool
-from query.paging.budget import MAX_TOKEN_CHARACTERS, Budget
-from query.paging.fitting import LIKE_A_CURSOR, most_that_fit
-from query.response.pages import TOOL
 from query.savings import Baseline, TokenMetrics, token_metrics
 from shared.errors import BudgetTooSmall
 from shared.text.tokens import Counter, json_text
@@ -33,6 +31,7 @@ _LEVELS: Mapping[ResponseMode, tuple[DetailLevel, ...]] = {
     "summary": ("summary", "name"),
 }
 
+TOOL = "find_tool"
 # A guess at the tokens of an answer without tools; with a good guess, an answer is counted once.
 FEW_TOKENS = 300
 
@@ -67,7 +66,8 @@ class SearchResult:
 
     `serving` has the servers of each hit by its qualified name. `is_all`: there are no tools behind the hits.
     `nearest` are names of tools that do not fit, where none does. `warnings` concern the search, and `budget_warnings`,
-    which come last in a response, the caller's own budget.
+    which come last in a response, the caller's own budget. `cursor` leads to the tools behind those of the response;
+    None: it could not be stored.
     """
 
     hits: Sequence[Hit]
@@ -75,7 +75,7 @@ class SearchResult:
     is_all: bool
     baseline: Baseline
     encoding: Encoding
-    cursor_after: Callable[[Sequence[IndexedTool]], str]
+    cursor: str | None
     nearest: Sequence[str] = ()
     keywords_only: bool = False
     warnings: Sequence[str] = ()
@@ -87,7 +87,6 @@ def within_budget(result: SearchResult, mode: ResponseMode, budget: Budget) -> F
 
     Raises:
         BudgetTooSmall: not even one tool's name fits.
-        CursorsUnavailable: the cursor to the next page cannot be made now.
     """
     if not result.hits:
         return _without_tools(result, budget)
@@ -135,19 +134,10 @@ class _Level:
 
     def most(self, min_tools: int) -> FindResponse | None:
         """Return the response with the most tools that fits; None where fewer than `min_tools` fit."""
-        limit = len(self.tools)
-        response = self.response(limit)
-        if _fits(response, self.budget):
-            return response
-        # measured with a stand-in, since making a true cursor may write to the cursor store
-        count = most_that_fit(limit - 1, lambda n: _fits(self.response(n, cursor=LIKE_A_CURSOR), self.budget))
-        for fewer in range(count, min_tools - 1, -1):
-            response = self.response(fewer)
-            if _fits(response, self.budget):
-                return response
-        return None
+        count = most_that_fit(len(self.tools), lambda count: _fits(self.response(count), self.budget))
+        return self.response(count) if count >= min_tools else None
 
-    def response(self, count: int, cursor: str | None = None) -> FindResponse:
+    def response(self, count: int) -> FindResponse:
         """Return the response with the first `count` tools."""
         result, tools = self.result, list(self.tools[:count])
         shown = [hit.tool for hit in result.hits[:count]]
@@ -158,7 +148,7 @@ class _Level:
             keywords_only=result.keywords_only or None,
             token_metrics=metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
             warnings=[*result.warnings, *self._staleness(shown), *self.truncation(count), *result.budget_warnings],
-            nextCursor=None if is_all else cursor or result.cursor_after(shown),
+            nextCursor=None if is_all else result.cursor,
         )
         return counted(response, self.budget.count)
 
@@ -182,7 +172,7 @@ def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
     metrics = token_metrics(result.baseline, [], result.encoding)
     # tools that the budget excludes may be followed by some that it admits
     has_more = bool(result.budget_warnings) and not result.is_all
-    next_cursor = result.cursor_after([]) if has_more else None
+    next_cursor = result.cursor if has_more else None
 
     @cache
     def response(count: int) -> FindResponse:

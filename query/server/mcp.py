@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
+from anyio import to_thread
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -31,12 +32,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from prometheus_client import Counter, Histogram
 from starlette.requests import Request
 
+from query.answers.budget import ResponsePolicy
+from query.answers.pages import own_texts
 from query.auth.http import OPERATOR, caller_or_anyone
 from query.caller import Caller
-from query.paging.policy import ResponsePolicy
-from query.paging.results import own_texts
-from query.server.paging import contents_of, page_of_result
-from query.server.tools_list import page_of_tools
+from query.server.pages import contents_of, page_of_resource, page_of_result, page_of_tools
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
@@ -174,16 +174,16 @@ class _Tools:
         """Return a page of the tools that the caller may use."""
         caller, direct = await self._caller_and_direct(context)
         allowed = [handler for handler in self._by_name.values() if handler.permission in caller.permissions]
-        try:
-            page = page_of_tools([*allowed, *direct.handlers], params.cursor if params else None, caller, self._policy)
+        cursor = params.cursor if params else None
+        try:  # in a thread, since a cursor may call Redis
+            page = await to_thread.run_sync(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
         except CursorInvalid as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
             raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
-        is_first = params is None or params.cursor is None
         if self._catalogue:
-            record_list(self._catalogue, caller, page, context, is_first=is_first)
+            record_list(self._catalogue, caller, page, context, is_first=cursor is None)
         return page.model_copy(update={"meta": direct.meta})
 
     async def call(
@@ -220,8 +220,9 @@ class _Tools:
             result = await self._permitted(reader, call, READ_RESOURCE)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
-        self._record_answer(READ_RESOURCE, call, result)
-        return contents_of(result, params.uri)
+        page = page_of_resource(result, params.uri)
+        self._record_answer(READ_RESOURCE, call, page)
+        return contents_of(page)
 
     def _record_answer(self, tool: str, call: ToolCallContext, result: CallToolResult) -> None:
         if self._catalogue and not is_command(call.mcp_context):

@@ -8,11 +8,11 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.answers.budget import ToolRequest
 from query.answers.detail import FoundTool, to_found_tool
 from query.caller import Caller
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
-from query.paging.request import ToolRequest
 from query.replicas import Replicated, Serving, servings
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema

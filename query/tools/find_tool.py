@@ -10,8 +10,8 @@ from prometheus_client import Counter
 
 from query.answers.fit import FindResponse
 from query.caller import Caller
-from query.find import Timings, find_tool
-from query.response.recent_answers import RecentAnswers
+from query.find import FURTHER_LOST, Timings, find_tool
+from query.recent import Recent
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
@@ -41,6 +41,9 @@ TOKENS_SAVED = Counter(
 for _encoding in ENCODINGS:
     TOKENS_SAVED.labels(_encoding)  # at 0 from the start, so that an increase includes the first search
 
+# A usual answer has less. This bounds the memory of all answers that are kept to be sent again.
+MAX_KEPT_TOKENS = 8_000
+
 _log = structlog.get_logger()
 
 
@@ -54,7 +57,7 @@ class FindTool(CatalogueTool[FindRequest]):
     def __init__(self, catalogue: Catalogue, offers: Offers | None = None) -> None:
         self._catalogue = catalogue
         self._offers = offers
-        self._recent = RecentAnswers()
+        self._recent: Recent[FindResponse] = Recent()
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
         """Return the search response; log and count the search."""
@@ -76,8 +79,15 @@ class FindTool(CatalogueTool[FindRequest]):
         if (recent := self._recent.get(key, state)) is not None:
             return recent, Timings()
         response, timings = find_tool(request, caller.scope, catalogue, caller, offered)
-        self._recent.keep(key, state, response)
+        if may_repeat(response):
+            self._recent.keep(key, state, response)
         return response, timings
+
+
+def may_repeat(response: FindResponse) -> bool:
+    """Return whether an answer names tools, is not very long, and has the cursor to all others."""
+    names_tools, is_short = response.tools or response.nearest, response.token_metrics.answer_tokens <= MAX_KEPT_TOKENS
+    return bool(names_tools) and is_short and FURTHER_LOST not in response.warnings
 
 
 def _log_found(response: FindResponse, timings: Timings) -> None:

@@ -12,10 +12,10 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
+from query.answers.budget import ToolRequest
 from query.answers.detail import context_meta, tool_info
 from query.caller import Caller
-from query.paging.request import ToolRequest
-from query.response.recent_answers import Recent
+from query.recent import Recent
 from query.search.request import ToolName
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool

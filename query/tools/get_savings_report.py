@@ -8,8 +8,8 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import AfterValidator, Field
 
+from query.answers.budget import ToolRequest
 from query.caller import Caller
-from query.paging.request import ToolRequest
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
 from query.usage.report import report_for

@@ -13,17 +13,16 @@ from mcp.types import CallToolResult, Tool
 from mcp_types import InputResponses
 from pydantic import ValidationError
 
+from query.answers.budget import PagedRequest, ToolRequest
+from query.answers.pages import OwnText
 from query.caller import Caller, Permission
-from query.paging.blocks import OwnText
-from query.paging.budget import PagedRequest
-from query.paging.request import ToolRequest
 from query.tools.schema import input_schema
 from query.turns import run_in_thread
 from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
-CURSOR_STORE_UNAVAILABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
+CURSOR_STORE_UNAVAILABLE = "Further pages and links cannot be kept or read at the moment. Try again in a few seconds."
 
 TEMPORARY = "dev.toolscale/temporary"
 """In the `_meta` of an error result: the same call may succeed later."""

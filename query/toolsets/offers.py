@@ -15,8 +15,8 @@ from mcp.types import INVALID_REQUEST, Tool
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from query.recent import Recent
 from query.replicas import split_name
-from query.response.recent_answers import Recent
 from query.savings import Baseline
 from query.usage.recent_calls import NO_CALLS, CallCounts
 from shared.catalog import point_id

@@ -15,8 +15,8 @@ import structlog
 from mcp_types.methods import serialize_server_result
 from pydantic import ValidationError
 
+from query.answers.budget import counting
 from query.caller import COMMAND_LINE
-from query.paging.budget import counting
 from query.replicas import first_server
 from query.usage.usage import TOOLS_LIST, CatalogueSize, Row, RowKey, Usage, summed, today
 from shared.catalog import MODEL_FIELDS, Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from query.paging.budget import EXACT_CHARACTERS
+from query.answers.budget import EXACT_CHARACTERS
 from shared.errors import AssetInvalid, CountFailed
 from shared.text.tokens import REST, Field, is_estimate, tokens_by_field
 

@@ -35,7 +35,6 @@ _SECRETS = frozenset(
         "REDIS_URL",
         "REDIS_PASSWORD",
         "QDRANT_API_KEY",
-        "CURSOR_KEY",
         "EVENTS_TOKEN",
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",

@@ -13,8 +13,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
 from query.find import BEING_FILLED
+from query.recent import KEEP_S
 from query.replicas import first_server
-from query.response.recent_answers import KEEP_S
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked

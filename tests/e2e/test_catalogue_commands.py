@@ -69,7 +69,7 @@ def test_the_catalogue_answers_the_same_at_its_url_and_by_its_data_directory(con
 
 def _everything(*where: str) -> dict[str, Any]:
     found = answer("find", "the", "first", "tool", "--limit", "2", *where)
-    assert found.pop("nextCursor")  # sealed differently each time, and a part of the answer's tokens
+    assert found.pop("nextCursor")  # random, and a part of the answer's tokens
     for name in ("answer_tokens", "net_tokens_saved"):
         del found["token_metrics"][name]
     return {"find": found, "ls": answer("ls", *where), "show": answer("show", "good", *where)}

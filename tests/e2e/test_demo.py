@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from query.catalogue import catalogue_of
-from query.tools.listing import ListRequest, list_tools
+from query.tools.list_available_tools import ListRequest, list_tools
 from shared.catalog import Scope
 from shared.index.versions import open_index_versions
 from shared.settings import load_settings

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import TextContent
 
+from query.answers.budget import MIN_TOKENS, counting
 from query.answers.fit import FindResponse, counted
 from query.catalogue import Catalogue
-from query.paging.budget import MIN_TOKENS, counting
 from query.records import Ledger
 from query.savings import Baseline, token_metrics
 from query.server.mcp import service_of

@@ -15,10 +15,9 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent
 
+from query.answers.budget import MIN_TOKENS, ResponsePolicy
 from query.caller import USING, Caller
 from query.catalogue import Catalogue
-from query.paging.budget import MIN_TOKENS
-from query.paging.policy import ResponsePolicy
 from query.records import Ledger
 from query.server.mcp import service_of
 from shared.toolset import Toolset

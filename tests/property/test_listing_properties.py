@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
+from query.recent import Recent
 from query.records import Ledger
-from query.response.recent_answers import Recent
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
 from query.tools.get_active_toolset import ToolsetRequest, toolset_report
-from query.tools.listing import ListRequest, list_tools
+from query.tools.list_available_tools import ListRequest, list_tools
 from query.toolsets.offers import Offers, with_toolset
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset

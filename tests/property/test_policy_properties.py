@@ -16,10 +16,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, ResourceLink, TextContent
 from mcp_types import ErrorData
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.paging.policy import ResponsePolicy
 from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.registry import BUILTIN_TOOLS

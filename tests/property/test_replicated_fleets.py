@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy
 from query.answers.detail import FoundTool, ServedBy
 from query.answers.fit import FindResponse
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.policy import ResponsePolicy
 from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Endpoint, IndexedTool, Scope, Selection, Status, catalog_digest, digest, point_id

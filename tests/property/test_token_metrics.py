@@ -9,11 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy, counting
 from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
 from query.records import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
 from query.savings import UNCOUNTED_SHOWN
 from query.search.request import FindRequest

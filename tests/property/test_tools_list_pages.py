@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.paging.policy import ResponsePolicy
 from query.records import Ledger
 from query.replicas import split_name
-from query.server.tools_list import page_of_tools
+from query.server.pages import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
 from query.toolsets.offers import with_toolset_scope

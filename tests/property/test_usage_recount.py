@@ -20,10 +20,10 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceLink, TextContent, TextResourceContents
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue, recorded
-from query.paging.policy import ResponsePolicy
 from query.records import Ledger
 from query.server.mcp import service_of
 from query.toolsets.offers import with_toolset_scope

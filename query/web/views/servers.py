@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from query.answers.detail import first_sentence, share
-from query.tools.listing import tools_of
+from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
 from query.usage.usage import today
 from query.web.page import Page, PageRequest, message_page

@@ -21,21 +21,18 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
 
+from query.answers.budget import ResponsePolicy
 from query.auth.authentication import Authentication
 from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
-from query.cursors import Cursors
-from query.cursors.sealing import KEY_BYTES, Sealer
-from query.cursors.store import CursorStore, MemoryStore
-from query.paging.policy import ResponsePolicy
+from query.kept import Kept, MemoryEntries
 from query.policy import Policy
 from query.server.http import http_app
 from query.server.listener import HttpListener
 from query.server.mcp import service_of
 from query.tools.confirm import KEY
 from shared.catalog import IndexedTool
-from shared.errors import CursorsUnavailable
 from shared.toolset import Toolset
 from tests.support.calling import catalogue_of, replicated, tool_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, ingested, make_tool
@@ -45,6 +42,7 @@ from tests.support.http_callers import entry, http_client, mcp_client, static
 from tests.support.metrics import counted
 from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
 from tests.support.replicated import put_server
+from tests.support.silent_entries import SilentEntries
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -409,8 +407,7 @@ async def test_a_confirmation_that_was_given_back_expires_after_five_minutes(
     servers: RecordingServers, later_s: float, questions: int
 ) -> None:
     user, now_s = User(), 1_000.0
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), MemoryStore(900, 1 << 20))
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(clock_s=lambda: now_s)))
     upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
     service = service_of(catalogue, upstreams, always(ANN))
     async with Client(service, mode=MODERN, elicitation_callback=user) as client:
@@ -543,11 +540,11 @@ async def test_a_confirmed_call_that_the_policy_denies_by_now_is_not_sent(server
 
 
 async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(servers: RecordingServers) -> None:
-    now_s, store = 1_000.0, MemoryStore(900, 1 << 20)
+    now_s = 1_000.0
+    entries = MemoryEntries(lambda: now_s)
 
     def service() -> Catalogue:
-        cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), store)
-        return replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+        return replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(entries)))
 
     async with client_of(service(), servers, user=User()) as one, client_of(service(), servers, user=User()) as two:
         early, late = await asked(one), await asked(one)
@@ -559,22 +556,8 @@ async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(ser
     assert len(servers.received) == 1
 
 
-class Down(CursorStore):
-    """A store that does not answer."""
-
-    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
-        raise CursorsUnavailable("down")
-
-    def get(self, key: bytes) -> bytes:
-        raise CursorsUnavailable("down")
-
-    def take(self, key: bytes) -> bytes:
-        raise CursorsUnavailable("down")
-
-
 async def test_without_the_store_of_states_no_call_is_confirmed(servers: RecordingServers) -> None:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
     async with client_of(catalogue, servers, user=User()) as client:
         assert "cannot be stored or read" in reason(await call(client))
 
@@ -582,8 +565,7 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
 
 
 async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
     upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
     service = service_of(catalogue, upstreams, always(ANN))
     async with Client(service, mode="legacy", elicitation_callback=User()) as client:

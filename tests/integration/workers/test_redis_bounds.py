@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from query.cursors.redis_store import RedisStore
+from query.kept import CALLERS_SHARE, OVERHEAD_BYTES, Kept, RedisEntries
 from query.usage.store_redis import PREFIX, RedisUsage
 from query.usage.usage import MAX_COUNTERS_A_DAY, MAX_NAMES_BYTES, OTHERS, CatalogueSize, RowKey, today
 from shared.errors import EventInvalid
@@ -137,12 +137,12 @@ def test_a_day_of_usage_has_its_bound_whatever_the_names(client: redis.Redis) ->
 def test_cursors_take_their_bytes_and_at_most_a_quarter_more(own_redis_url: str, size: int) -> None:
     with connect(own_redis_url, decode=False) as client:
         most = 2 * bounds.MIB
-        store = RedisStore(client, 60, most)
-        store.put(b"")
+        kept = Kept(RedisEntries(client), most)
+        kept.put(b"", "c")
         before = client.info("memory")["used_memory"]
 
-        for _ in range(2 * most // (size + 320)):
-            store.put(b"x" * size)
+        for number in range(2 * most // (size + OVERHEAD_BYTES)):
+            kept.put(b"x" * size, f"c{number % CALLERS_SHARE}")
 
         used = client.info("memory")["used_memory"] - before
     assert 0.8 * most < used <= most * bounds.ALLOCATED + CONNECTION_BYTES

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from query.cursors.cursors import KEPT_BYTES
+from query.kept import MAX_BYTES
 from query.usage.usage import MAX_COUNTERS_A_DAY
 from shared.intents.definitions import MAX_TEXT_BYTES
 from shared.intents.intent import DEAD_LETTER_LIMIT
@@ -54,7 +54,11 @@ def bounds() -> list[Bound]:
             "60 bytes a tool as a rule",
             SERVERS * MAX_TEXT_BYTES * ALLOCATED + TOOLS * DEFINITION_BYTES,
         ),
-        Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
+        Bound(
+            "`toolscale:kept:…`",
+            "64 MiB a query process, allocated with a quarter more; they expire",
+            MAX_BYTES * ALLOCATED,
+        ),
         Bound(
             "`toolscale:savings:…`",
             f"{MAX_COUNTERS_A_DAY:,} counters a day of {COUNTER_BYTES} bytes, for `TOOLSCALE_SAVINGS_KEEP_DAYS`; "

@@ -443,7 +443,7 @@ def test_alerts_and_dashboard_are_those_of_the_composition() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_the_chart_holds_no_secret(file: str) -> None:
     stores = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY"}
-    secret = stores | {"TOOLSCALE_EVENTS_TOKEN", "TOOLSCALE_CURSOR_KEY", "OTEL_EXPORTER_OTLP_HEADERS"}
+    secret = stores | {"TOOLSCALE_EVENTS_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"}
 
     assert manifests(file, "Secret") == []
     for deployment in deployments(file).values():
@@ -459,13 +459,13 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
     assert who("QDRANT_API_KEY") == {*workers, "query"}
     assert who("TOOLSCALE_CREDENTIALS_DIR") == {*workers, "query", "notifications"}
     assert who("TOOLSCALE_EVENTS_TOKEN") == {"events-api"}
-    assert who("TOOLSCALE_TOKENS_FILE") == who("TOOLSCALE_CURSOR_KEY") == who("TOOLSCALE_POLICY_FILE") == {"query"}
+    assert who("TOOLSCALE_TOKENS_FILE") == who("TOOLSCALE_POLICY_FILE") == {"query"}
     assert who("FLOWER_BASIC_AUTH") == {"flower"}
 
 
 # --- values ---
 
-CALLERS = {"tokens": {"existingSecret": "callers"}, "cursorKey": {"existingSecret": "cursors"}}
+CALLERS = {"tokens": {"existingSecret": "callers"}}
 NO_CPU = {"requests": {"cpu": None}}
 KEDA = {"enabled": True, "address": "redis:6379"}
 LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
@@ -483,7 +483,6 @@ LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
         ({"extraEnv": LONGER_CALLS}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
         ({"query": CALLERS | {"extraEnv": LONGER_CALLS}}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
-        ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),
         ({"query": {"allowUnauthenticated": True, "ingress": {"enabled": True}}}, "query.ingress"),
         ({"query": {"allowUnauthenticated": True, "service": {"type": "LoadBalancer"}}}, "query.service.type"),
         ({"query": CALLERS | {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "minReplicas is above"),

@@ -20,7 +20,7 @@ from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.records import Ledger
 from query.tools.describe_tool import DescribeResponse
-from query.tools.listed import ListedServer
+from query.tools.list_available_tools import ListedServer
 from query.tools.registry import builtin_tools
 from query.tools.tool import PAGING_ARGUMENTS, listed
 from query.usage.report import SavingsReport

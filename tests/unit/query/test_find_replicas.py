@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from query.answers.budget import ResponsePolicy
 from query.answers.fit import FindResponse
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.policy import ResponsePolicy
 from query.records import Ledger
 from query.search.ranking import DEPTH
 from query.search.request import FindRequest

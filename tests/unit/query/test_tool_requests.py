@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
 
+from query.answers.budget import PagedRequest, ToolRequest
 from query.calling.request import CallRequest
-from query.paging.budget import PagedRequest
-from query.paging.request import ToolRequest
 from query.search.request import FindRequest
 from query.server.mcp import service_of
 from query.tools.describe_tool import DescribeRequest
 from query.tools.get_active_toolset import ToolsetRequest
 from query.tools.get_savings_report import SavingsRequest
-from query.tools.listing import ListRequest
+from query.tools.list_available_tools import ListRequest
 from query.tools.registry import BUILTIN_TOOLS
 from tests.support.calling import catalogue_of, text_of, upstreams_to
 from tests.support.fakes import make_tool

@@ -1,4 +1,4 @@
-"""No cursor opens but the very one that was sealed, for the very caller and question it was sealed for."""
+"""No cursor leads to an entry but the very one that was given out, for its caller, tool and question."""
 
 from __future__ import annotations
 
@@ -9,56 +9,54 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from query.cursors import own_cursors
-from query.cursors.cursors import INLINE_BYTES
-from query.cursors.sealing import KEY_BYTES, Sealer
+from query.kept import Kept
 from shared.errors import CursorInvalid
 
 MUTATIONS = 10_000
 ALPHABET = string.ascii_letters + string.digits + "-_"
-CURSORS = own_cursors()
-states = st.binary(max_size=2 * INLINE_BYTES)
-purposes = st.lists(st.text(max_size=10), max_size=4)
+KEPT = Kept()
+entries = st.binary(max_size=100)
+purposes = st.lists(st.text(max_size=10), min_size=1, max_size=4)
 
 
-@given(states, purposes)
-def test_a_cursor_opens_to_the_state_it_was_sealed_with(state: bytes, bound_to: list[str]) -> None:
-    cursor = CURSORS.seal(state, *bound_to)
+@given(entries, purposes)
+def test_a_cursor_leads_to_its_entry(entry: bytes, bound_to: list[str]) -> None:
+    cursor = KEPT.put(entry, *bound_to)
 
-    assert CURSORS.unseal(cursor, *bound_to) == state
+    assert KEPT.get(cursor, *bound_to) == entry
     assert set(cursor) <= set(ALPHABET)
-    assert len(cursor) <= 77
+    assert len(cursor) == 22
 
 
-@given(states, purposes, purposes)
-def test_a_cursor_does_not_open_for_another_caller_or_question(
-    state: bytes, bound_to: list[str], other: list[str]
+@given(entries, purposes, purposes)
+def test_a_cursor_is_refused_for_another_caller_or_question(
+    entry: bytes, bound_to: list[str], other: list[str]
 ) -> None:
     assume(bound_to != other)
 
     with pytest.raises(CursorInvalid):
-        CURSORS.unseal(CURSORS.seal(state, *bound_to), *other)
+        KEPT.get(KEPT.put(entry, *bound_to), *other)
 
 
-@given(st.text(max_size=100) | st.text(ALPHABET, max_size=100))
-def test_a_text_that_was_never_sealed_does_not_open(text: str) -> None:
+@given(st.text(max_size=100) | st.text(ALPHABET, max_size=100) | st.text(ALPHABET, min_size=22, max_size=22))
+def test_a_text_that_was_never_given_out_is_refused(text: str) -> None:
     with pytest.raises(CursorInvalid):
-        CURSORS.unseal(text)
+        KEPT.get(text, "caller")
 
 
 def test_of_ten_thousand_changed_cursors_none_is_accepted() -> None:
-    chance = random.Random(20)
-    sealer = Sealer([bytes(range(KEY_BYTES))], ttl_s=60)
-    cursors = [sealer.seal(chance.randbytes(chance.randrange(INLINE_BYTES)), "caller") for _ in range(100)]
+    chance, kept = random.Random(20), Kept()
+    cursors = [kept.put(chance.randbytes(40), "caller") for _ in range(100)]
 
-    accepted = [changed for _ in range(MUTATIONS) if is_accepted(changed := mutated(cursors, chance), sealer)]
+    accepted = [changed for _ in range(MUTATIONS) if is_accepted(changed := mutated(cursors, chance), kept)]
 
     assert accepted == []
+    assert all(is_accepted(cursor, kept) for cursor in cursors)
 
 
-def is_accepted(cursor: str, sealer: Sealer) -> bool:
+def is_accepted(cursor: str, kept: Kept) -> bool:
     try:
-        sealer.unseal(cursor, "caller")
+        kept.get(cursor, "caller")
     except CursorInvalid:
         return False
     return True

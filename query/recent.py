@@ -1,4 +1,4 @@
-"""Answers and toolsets that are returned again while no server has changed."""
+"""Values that a process returns again while no server has changed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from typing_extensions import override
-
-if TYPE_CHECKING:
-    from query.answers.fit import FindResponse
+from typing import Generic, TypeVar
 
 MOST = 512
-# A usual answer has less. This bounds the memory of all kept answers.
-MAX_TOKENS = 8_000
 # A repair of the index may change tools without the record of their server; a cursor expires much later.
 KEEP_S = 30.0
 
@@ -67,13 +60,3 @@ class Recent(Generic[T]):
         if state is not self._state:
             self._kept.clear()
             self._state = state
-
-
-class RecentAnswers(Recent["FindResponse"]):
-    """The last answers of `find_tool`."""
-
-    @override
-    def keep(self, key: Hashable, state: object, value: FindResponse) -> None:
-        """Keep an answer that names tools, unless it is very long."""
-        if (value.tools or value.nearest) and value.token_metrics.answer_tokens <= MAX_TOKENS:
-            super().keep(key, state, value)
