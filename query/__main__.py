@@ -30,7 +30,7 @@ from shared.index.versions import open_index_versions
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
-from shared.settings import Settings, load_service_settings
+from shared.settings import Settings, load_service_settings, warn_of_removed_settings
 from shared.text.embedding import FastEmbedder
 
 _log = structlog.get_logger()
@@ -58,6 +58,7 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         IndexUnavailable: the index cannot be opened.
     """
     configure_logging(settings.log_level)
+    warn_of_removed_settings(full_environment())
     configure_tracing("toolscale-query", full_environment())
     if stdio:
         with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import MIN_INTERVAL_S, Intents, open_intents
 from shared.settings import Settings
+from shared.upstream.target import STDIO_START_TIMEOUT_S
 from toolscale.client.emit import EmitResult
 
 Result = Literal["listed", "stopped", "failed", "waiting"]
@@ -50,7 +52,7 @@ class ReconcileResult(BaseModel):
 
 def patience_s(settings: Settings) -> float:
     """Return the timeout without any result, in seconds: it covers a slow server and one redelivery."""
-    return settings.listing_timeout_s + settings.redeliver_after_s + MIN_INTERVAL_S + WORK_S
+    return settings.listing_timeout_s + times.REDELIVER_AFTER_S + MIN_INTERVAL_S + WORK_S
 
 
 def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:
@@ -60,9 +62,7 @@ def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[Reconcil
         IntentsUnavailable: the store does not answer.
     """
     with closing(open_intents(settings)) as intents:
-        yield from wait_for(
-            intents, emitted, patience_s(settings), threading.Event(), install_s=settings.stdio_start_timeout_s
-        )
+        yield from wait_for(intents, emitted, patience_s(settings), threading.Event(), install_s=STDIO_START_TIMEOUT_S)
 
 
 def wait_for(

@@ -26,6 +26,7 @@ from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.intents import times
 from shared.quoting import printable
 from shared.service.process import full_environment
 from shared.settings import Settings
@@ -207,7 +208,7 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     if producers is None:
         yield []
         return
-    emitter = Emitter(embedded.deps.intents, embedded.wake, embedded.settings.redeliver_after_s)
+    emitter = Emitter(embedded.deps.intents, embedded.wake, times.REDELIVER_AFTER_S)
     with closing(EventRecorder(emitter)) as recorder:
         yield [events_route(recorder, producers=producers)]
 

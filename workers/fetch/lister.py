@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shared.errors import ProtocolViolation
 from shared.service.process import full_environment
 from shared.upstream.dial import dialler_for
-from shared.upstream.target import StdioTarget, Target
+from shared.upstream.target import STDIO_START_TIMEOUT_S, StdioTarget, Target
 from workers.fetch.definitions import Limits
 from workers.fetch.session import PROBE, connect_mode, fetch_tools_blocking
 
@@ -56,7 +56,6 @@ class Lister:
     ) -> None:
         self._dialler = dialler_for(settings, full_environment())
         self._usual = Limits(timeout_s=settings.listing_timeout_s)
-        self._install_s = settings.stdio_start_timeout_s
         self._slots = slots
         self._starts = starts
         self._clock_s = clock_s
@@ -76,7 +75,7 @@ class Lister:
         last = self._listed.pop(server_id, None)
         # a command may install packages, unless its last start succeeded
         has_started = last is not None and last.command == command and not last.failed
-        limits = self._usual if has_started else replace(self._usual, start_timeout_s=self._install_s)
+        limits = self._usual if has_started else replace(self._usual, start_timeout_s=STDIO_START_TIMEOUT_S)
         is_known = last and (last.command, last.announced_at) == (command, announced_at) and began_s < last.probe_at_s
         known = last if is_known else None
         if known and known.mode != PROBE and (listing := self._list_unprobed(server_id, target, limits, known)):
