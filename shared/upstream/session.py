@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import httpx2
@@ -38,6 +38,9 @@ from shared.text.invisible import mark_text
 from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
 from shared.upstream.target import start_problem
 from shared.validation import first_problem
+
+if TYPE_CHECKING:
+    from shared.upstream.replay import Recorder
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -99,7 +102,8 @@ class SessionState:
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
     then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
-    server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
+    server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently. With
+    `recorder`, an HTTP session is recorded.
     """
 
     server_id: str
@@ -116,6 +120,7 @@ class SessionState:
     is_started: bool = False
     has_session_id: bool = False
     last_event: LastEvent | None = field(default=None, repr=False)
+    recorder: Recorder | None = field(default=None, repr=False)
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait for a slot before a large message is read further or parsed; return at once for a small message.

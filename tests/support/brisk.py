@@ -27,8 +27,8 @@ def main(arguments: Sequence[str]) -> None:
         name, _, value = argument.partition("=")
         module_name, _, constant = name.rpartition(".")
         module = importlib.import_module(module_name)
-        is_a = type(getattr(module, constant))  # an unknown name fails
-        setattr(module, constant, is_a(value))
+        before: float = getattr(module, constant)  # an unknown name fails
+        setattr(module, constant, type(before)(value))
     program, *sys.argv[1:] = arguments[end + 1 :]
     runpy.run_module(program, run_name="__main__", alter_sys=True)
 
