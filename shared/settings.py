@@ -25,9 +25,12 @@ REMOVED: Mapping[str, str] = {
     f"{PREFIX}{name}": instead
     for name, instead in {
         "CALL_PREFER_LABELS": "give the servers of a region a group, and the callers there that group",
+        "CURSOR_KEY": "a cursor names an entry in Redis, which all replicas share, or in the process",
+        "CURSOR_TTL_S": "a cursor expires 15 minutes after its last use",
         "EMBEDDING_CONCURRENCY": "a worker embeds for two reconciliations at a time",
         "JWT_ALGORITHMS": "RS, PS and ES with 256, 384 or 512, and EdDSA are accepted",
         "LEASE_S": "a dead worker's lease expires after 10 s",
+        "LEANER_DEFINITIONS": "answers have the definitions of the servers; `toolscale lint` advises their authors",
         "LISTING_MAX_LARGE": "a worker holds two large lists at a time; more workers hold more",
         "QUARANTINE_AFTER": "tools are hidden after five failures in a row",
         "REDELIVER_AFTER_S": "an event is sent again after 15 s",
