@@ -67,11 +67,7 @@ def _jwts(settings: Settings, resource: Resource) -> JwtTokens:
     from query.auth.jwks import key_source  # noqa: PLC0415  # 50 ms to import, only for JWTs
     from query.auth.jwts import Expected, JwtTokens  # noqa: PLC0415
 
-    expected = Expected(
-        issuer=resource.issuer,
-        audience=settings.jwt_audience or resource.url,
-        algorithms=frozenset(settings.jwt_algorithms),
-    )
+    expected = Expected(issuer=resource.issuer, audience=settings.jwt_audience or resource.url)
     return JwtTokens(expected, key_source(_needed(settings.jwt_jwks, "jwt_jwks")), settings.jwt_admin_group)
 
 

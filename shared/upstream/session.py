@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import httpx2
@@ -42,6 +42,9 @@ from shared.upstream.masking import Mask
 from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
 from shared.upstream.target import start_problem
 from shared.validation import first_problem
+
+if TYPE_CHECKING:
+    from shared.upstream.replay import Recorder
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -147,7 +150,7 @@ class SessionState:
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
     then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
     server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
-    With `allowance`, a server that exceeds it loses its session.
+    With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
     """
 
     server_id: str
@@ -165,6 +168,7 @@ class SessionState:
     has_session_id: bool = False
     last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
+    recorder: Recorder | None = field(default=None, repr=False)
 
     def count(self, messages: int, size_bytes: int) -> None:
         """Count what the server sent, parsed or not.
