@@ -192,7 +192,8 @@ class _Reads:
         if self._catalogue.usage is None:
             raise HistoryUnavailable("this service keeps no usage")
         try:
-            return report_for(request.caller, period, self._catalogue, self._catalogue.usage).as_object()
+            index = self._catalogue.pinned().index
+            return report_for(request.caller, period, self._catalogue.usage, index).as_object()
         except ValueError as error:
             raise ArgumentsInvalid("period", str(error)) from error
 
