@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 LIMITS = CallLimits(timeout_s=60)
 WORDS = "srv: sends more than 500 messages for a call, or 100 a second, so its connection was ended"
-FINE = {"content": [{"type": "text", "text": "fine"}]}
+UNREAD = "srv: sends more than 32 requests without reading our answers, so its connection was ended"
 
 
 @pytest.fixture
@@ -146,7 +146,8 @@ async def test_a_flood_ends_the_connection_with_one_line_and_a_count(transport: 
             told = await call(client)
             took_s = time.monotonic() - began_s
 
-    assert told == WORDS
+    # answers to requests over HTTP are slower than the requests
+    assert told in (WORDS, UNREAD)
     assert took_s < LIMITS.timeout_s
     assert [line["server"] for line in lines if line["event"] == "server_flooded"] == ["srv"]
     assert grown["toolscale_server_floods_total"] == 1
@@ -166,7 +167,9 @@ async def test_requests_of_a_server_whose_answers_are_not_read_end_the_connectio
 
     with scripted_http(respond) as server:
         async with calling({"srv": HttpTarget(server.url)}, tool_of("srv", "one"), limits=LIMITS) as client:
-            assert await call(client) == WORDS
+            told = await call(client)
+
+    assert told == UNREAD
 
 
 async def test_large_results_and_steady_progress_are_no_flood() -> None:
@@ -203,14 +206,14 @@ def test_each_request_in_flight_allows_more_messages() -> None:
     for request in range(3):
         allowance.begin(request)
 
-    assert not allowance.is_exceeded_by(1_500, 0)
-    assert allowance.is_exceeded_by(1, 0)
+    assert not allowance.excess(1_500, 0)
+    assert allowance.excess(1, 0)
 
     clock_s = 2.0
-    assert not allowance.is_exceeded_by(599, 0)
+    assert not allowance.excess(599, 0)
 
     for request in range(3):
         allowance.end(request)
     clock_s = 1_000.0
-    assert not allowance.is_exceeded_by(0, 500 * Allowance.BYTES)
-    assert allowance.is_exceeded_by(1, 0)
+    assert not allowance.excess(0, 500 * Allowance.BYTES)
+    assert allowance.excess(1, 0)
