@@ -113,6 +113,7 @@ class Proxy:
         self._handshake: Message | None = None
         self._version: str | None = None
         self._instance: Instance | None = None
+        self._attended = ""
         self._open: dict[object, _Exchange] = {}
         self._asked: dict[object, _Exchange] = {}
         self._sending, self._reaching = threading.Lock(), threading.Lock()
@@ -151,7 +152,7 @@ class Proxy:
             self._handshake = exchange.params
         try:
             self._forward(exchange)
-        except ToolscaleError as error:
+        except (ToolscaleError, ValueError, RecursionError) as error:  # what HTTP or JSON cannot transport, too
             print(f"toolscale: {error}", file=sys.stderr, flush=True)  # noqa: T201  # for the log of a client
             self._fail(exchange, str(error))
         finally:
@@ -176,6 +177,8 @@ class Proxy:
                     raise ServiceUnreachable(STARTING) from None
                 time.sleep(_POLL_S)
             except _Lost:
+                if exchange.is_cancelled:
+                    return
                 self._forget(instance)
                 if not is_repeatable:
                     self._fail(exchange, MAY_HAVE_RUN)
@@ -190,7 +193,8 @@ class Proxy:
                 if step:
                     return instance, False
                 self._instance = instance
-                if instance.instance_id:
+                if instance.instance_id not in ("", self._attended):
+                    self._attended = instance.instance_id
                     threading.Thread(target=self._attend, args=(instance,), daemon=True).start()
             return self._instance, True
 
@@ -203,6 +207,7 @@ class Proxy:
         """Let the service know this client, so that it stays, until either of them ends."""
         with suppress(OSError):
             requested(instance, "POST", ATTEND_PATH, timeout_s=None)
+        self._attended = ""
         self._forget(instance)
 
     def _post(self, instance: Instance, exchange: _Exchange, body: Message) -> Message | None:
@@ -225,6 +230,8 @@ class Proxy:
         try:
             connection.sock.settimeout(None)  # a call may take long
             exchange.connection = connection.sock
+            if exchange.is_cancelled:
+                return None
             headers = {**self._headers, **self._headers_of(body), **instance.authorization}
             connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
             response = connection.getresponse()
@@ -311,7 +318,7 @@ class Proxy:
 
     def _send(self, message: Message, text: bytes = b"") -> None:
         """Write a message as a line, in the bytes `text` if they are one."""
-        line = text if text and b"\n" not in text else json.dumps(message, ensure_ascii=False).encode()
+        line = text if text and b"\n" not in text else json.dumps(message).encode()
         with self._sending:
             try:
                 self._to_client.write(line + b"\n")
@@ -373,4 +380,4 @@ def _header(value: str) -> str:
     """Return the text as MCP encodes it in a header."""
     if re.fullmatch(r"[\x20-\x7E]*", value) and value == value.strip() and not value.startswith("=?base64?"):
         return value
-    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+    return f"=?base64?{base64.b64encode(value.encode(errors='surrogatepass')).decode()}?="
