@@ -71,7 +71,7 @@ class _Exchange:
 
     request: Message
     connection: socket.socket | None = None
-    is_cancelled: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event)
     answers: SimpleQueue[Message] = field(default_factory=SimpleQueue[Message])
     """The client's answers to questions of the service."""
 
@@ -93,7 +93,7 @@ class _Exchange:
 
     def cancel(self) -> None:
         """Close the connection, which ends the request in the service."""
-        self.is_cancelled = True
+        self.cancelled.set()
         self.answers.put({})
         if self.connection:
             with suppress(OSError):
@@ -165,7 +165,7 @@ class Proxy:
         """
         body: Message | None = exchange.request
         deadline_s, is_repeatable = time.monotonic() + START_WITHIN_S, exchange.only_reads
-        while body and not exchange.is_cancelled:
+        while body and not exchange.cancelled.is_set():
             instance, is_ready = self._reach(deadline_s)
             try:
                 if not is_ready and exchange.method not in _EARLY:
@@ -177,7 +177,7 @@ class Proxy:
                     raise ServiceUnreachable(STARTING) from None
                 time.sleep(_POLL_S)
             except _Lost:
-                if exchange.is_cancelled:
+                if exchange.cancelled.is_set():
                     return
                 self._forget(instance)
                 if not is_repeatable:
@@ -230,7 +230,7 @@ class Proxy:
         try:
             connection.sock.settimeout(None)  # a call may take long
             exchange.connection = connection.sock
-            if exchange.is_cancelled:
+            if exchange.cancelled.is_set():
                 return None
             headers = {**self._headers, **self._headers_of(body), **instance.authorization}
             connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
@@ -313,7 +313,7 @@ class Proxy:
         self._finish(exchange, {"jsonrpc": "2.0", "id": exchange.request["id"], **answer})
 
     def _finish(self, exchange: _Exchange, answer: Message, text: bytes = b"") -> None:
-        if self._open.pop(exchange.request["id"], None) and not exchange.is_cancelled:
+        if self._open.pop(exchange.request["id"], None) and not exchange.cancelled.is_set():
             self._send(answer, text)
 
     def _send(self, message: Message, text: bytes = b"") -> None:
