@@ -10,19 +10,18 @@ from dataclasses import replace
 
 import structlog
 
+from query.app import metrics_route
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
+from query.listener import open_listener
 from query.reports.catalogue_size import sampling
 from query.reports.dead_letters import dead_letter_counter
 from query.search.live_index import live_index
-from query.server.http import HttpServer
-from query.server.listener import open_listener
-from query.server.mcp import service_of
-from query.server.metrics_route import metrics_route
-from query.server.shutdown import grace_s_of
+from query.server.mcp import caller_of_request, service_of
 from query.server.stdio import serve_stdio, stdio_caller
+from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
@@ -69,9 +68,10 @@ def serve(settings: Settings, *, stdio: bool) -> None:
         _catalogue(settings) as catalogue,
         closing(upstreams_of(settings)) as upstreams,
     ):
-        server = service_of(catalogue, upstreams, listener.authenticate)
+        server = service_of(catalogue, upstreams, caller_of_request)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
         routes = [*page_routes(catalogue, listener), metrics]
+        tune_interpreter()
         HttpServer(
             server,
             listener,

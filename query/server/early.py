@@ -32,9 +32,3 @@ class _Definition(ToolHandler):
 def early_service() -> Server[Any]:
     """Return a server with the handshake and the built-in tools of the service; it answers no call and no read."""
     return build_server([_Definition(tool) for tool in BUILTIN_TOOLS], reader=_Definition(ReadResource))
-
-
-def repeatable_tools() -> frozenset[str]:
-    """Return the names of the built-in tools that only read."""
-    hints = {handler.tool.name: handler.tool.annotations for handler in BUILTIN_TOOLS}
-    return frozenset(name for name, annotations in hints.items() if annotations and annotations.read_only_hint)

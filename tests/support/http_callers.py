@@ -14,17 +14,16 @@ from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 
+from query.app import http_app, metrics_route
 from query.auth.authentication import Authentication
 from query.auth.tokens import StaticTokens, TokenEntry, as_toml
 from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.history.recorder import UsageRecorder
+from query.listener import HttpListener
 from query.savings.ledger import Ledger
-from query.server.http import http_app
-from query.server.listener import HttpListener
-from query.server.mcp import service_of
-from query.server.metrics_route import metrics_route
+from query.server.mcp import caller_of_request, service_of
 from query.web.routes import page_routes
 from shared.index.tools import ToolIndex
 from shared.service.token_file import digest
@@ -63,7 +62,7 @@ def app_of(
     entrance = HttpListener(socket.socket(), authentication)
     entrance.close()
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings, followed_config=lambda: followed)
-    server = service_of(catalogue, upstreams, entrance.authenticate)
+    server = service_of(catalogue, upstreams, caller_of_request)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
     routes = [*page_routes(catalogue, entrance), metrics]
     return http_app(server, entrance, index=index, routes=routes, followed_config=catalogue.followed_config)

@@ -18,9 +18,9 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import INTERNAL_ERROR, ElicitResult, Implementation, InputRequiredResult, TextContent
 
+from query.app import MCP_PATH
 from query.calling.upstreams import upstreams_of
 from query.catalogue import catalogue_of
-from query.server.http import MCP_PATH
 from query.server.mcp import service_of
 from query.server.usage import COMMAND_LINE
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE

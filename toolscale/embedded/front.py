@@ -22,7 +22,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from query.server.early import early_service, repeatable_tools
+from query.server.early import early_service
+from query.tools.registry import read_only_tools
 from toolscale.embedded.link import Link
 from toolscale.embedded.open_requests import CALL, OpenRequest, OpenRequests, error_answer
 from toolscale.embedded.streams import MessageStream
@@ -64,7 +65,7 @@ class Front:
         """Set when the client has left."""
         self._has_toolset = has_toolset
         self._wait_s = wait_s
-        self._open = OpenRequests(repeatable_tools())
+        self._open = OpenRequests(read_only_tools())
         self._link: Link | None = None
         self._handshake: JSONRPCRequest | None = None
         self._early_lists: dict[int | str, JSONRPCRequest] = {}

@@ -57,7 +57,7 @@ def _serve_over_stdio(settings: Settings) -> None:
 def _serve_over_http(settings: Settings) -> None:
     with imported_at_once():
         from query.auth.authentication import authentication_of  # noqa: PLC0415
-        from query.server.listener import open_listener  # noqa: PLC0415
+        from query.listener import open_listener  # noqa: PLC0415
         from toolscale.embedded.starting import Startup, answering  # noqa: PLC0415
 
     startup = Startup(_show)

@@ -10,17 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from query.app import MCP_PATH, metrics_route
 from query.caller import operator
 from query.calling.upstreams import Upstreams, upstreams_of
 from query.catalogue import Catalogue, live_catalogue
 from query.history import recording
 from query.reports.catalogue_size import sampling
 from query.search.live_index import live_index
-from query.server.http import MCP_PATH, HttpServer
-from query.server.mcp import service_of
-from query.server.metrics_route import metrics_route
+from query.server.mcp import caller_of_request, service_of
 from query.server.servers_route import servers_route
-from query.server.shutdown import grace_s_of
+from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from starlette.routing import Route
 
-    from query.server.listener import HttpListener
+    from query.listener import HttpListener
     from shared.catalog import Scope
     from shared.intents.intents import Intents
     from toolscale.embedded.streams import Hello
@@ -167,7 +166,7 @@ def answer(service: RunningService, listener: HttpListener, instance_id: str) ->
     """Answer over HTTP, and to the clients over stdio of other processes, until a signal."""
     embedded, catalogue = service.embedded, service.catalogue
     with _events_routes(embedded) as events, _sessions(service):
-        server = service_of(catalogue, service.upstreams, listener.authenticate)
+        server = service_of(catalogue, service.upstreams, caller_of_request)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
         servers = servers_route(catalogue, listener, partial(_records, service))
@@ -183,6 +182,7 @@ def answer(service: RunningService, listener: HttpListener, instance_id: str) ->
             grace_s=grace_s_of(embedded.settings),
         )
         err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        tune_interpreter()
         with _reporting(embedded, catalogue):
             http.run()
 

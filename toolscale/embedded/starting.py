@@ -14,16 +14,17 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from query.app import MCP_PATH
+from query.endpoint import security_of
 from query.server.early import early_service
-from query.server.http import MCP_PATH, security_of
-from query.server.streaming import body_message, replayed
+from query.streaming import body_message, replayed
 from shared.service.http import HttpConfig
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from query.server.listener import HttpListener
+    from query.listener import HttpListener
 
 RETRY_AFTER_S = 1
 # The early service answers these as the service will.

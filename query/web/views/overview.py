@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from query.app import MCP_PATH
 from query.caller import ANYONE
 from query.reports.access import is_unrestricted
-from query.server.http import MCP_PATH
 from query.web.connecting import claude_command, client_config
 from query.web.context_map import context_map
 from query.web.page import Page, PageRequest

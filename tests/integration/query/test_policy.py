@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
 
+from query.app import http_app
 from query.auth.authentication import Authentication
 from query.caller import Caller
 from query.calling.connection import CallLimits
@@ -28,11 +29,10 @@ from query.catalogue import Catalogue
 from query.cursors import Cursors
 from query.cursors.sealing import KEY_BYTES, Sealer
 from query.cursors.store import CursorStore, MemoryStore
+from query.listener import HttpListener
 from query.paging.policy import ResponsePolicy
 from query.policy.rules import Policy
-from query.server.http import http_app
-from query.server.listener import HttpListener
-from query.server.mcp import service_of
+from query.server.mcp import caller_of_request, service_of
 from query.tools.confirm import KEY
 from shared.catalog import IndexedTool
 from shared.errors import CursorsUnavailable
@@ -329,7 +329,7 @@ def http_of(catalogue: Catalogue, servers: RecordingServers, authentication: Aut
     listener = HttpListener(socket.socket(), authentication)
     listener.close()
     upstreams = upstreams_to(servers.targets)
-    server = service_of(catalogue, upstreams, listener.authenticate)
+    server = service_of(catalogue, upstreams, caller_of_request)
     return http_app(server, listener, index=catalogue.index), upstreams.close
 
 

@@ -15,9 +15,10 @@ from mcp.server import Server
 from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from query.auth.authentication import Authentication
-from query.server.early import early_service, repeatable_tools
-from query.server.listener import open_listener
+from query.listener import open_listener
+from query.server.early import early_service
 from query.server.mcp import service_of
+from query.tools.registry import read_only_tools
 from shared.errors import IndexHeld, ServiceUnreachable
 from shared.settings import Settings, load_settings
 from tests.support.calling import catalogue_of, upstreams_to
@@ -93,7 +94,7 @@ def test_only_the_owner_of_the_directory_reaches_its_holder_and_a_killed_one_is_
 
 
 def test_requests_that_only_read_are_repeated_and_a_sent_call_is_not() -> None:
-    requests = OpenRequests(repeatable_tools())
+    requests = OpenRequests(read_only_tools())
     names = ["find_tool", "describe_tool", "call_tool", "a_tool_of_a_toolset"]
     for number, name in enumerate(names):
         requests.add(request(name, number=number)).is_sent = True
@@ -155,7 +156,7 @@ async def test_until_the_service_is_there_its_port_answers_the_handshake_and_lis
                 await client.call_tool("find_tool", {"tool_description": "time"})
 
     assert name == "toolscale"
-    assert {tool.name for tool in listed.tools} >= repeatable_tools()
+    assert {tool.name for tool in listed.tools} >= read_only_tools()
 
 
 def test_with_authentication_the_port_answers_nothing_before_the_service(settings: Settings) -> None:

@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from typing_extensions import override
 
 from query.catalogue import Catalogue
+from query.listener import HttpListener
 from query.savings.ledger import Ledger
-from query.server.listener import HttpListener
 from query.server.servers_route import servers_route
 from query.turns import Turns
 from shared.catalog import Candidates, QueryVectors, Scope

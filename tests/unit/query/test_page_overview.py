@@ -22,8 +22,8 @@ from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey, Rows
+from query.listener import open_listener
 from query.savings.ledger import Ledger
-from query.server.listener import open_listener
 from query.web.page import PageRequest
 from query.web.rendering import render
 from query.web.routes import page_routes
