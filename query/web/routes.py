@@ -16,15 +16,12 @@ from query.app import MCP_PATH
 from query.auth.authentication import bearer_or_basic_token
 from query.endpoint import Endpoint
 from query.toolsets.active import with_toolset_scope
+from query.toolsets.offered import CachedOfferedCost
 from query.turns import run_in_thread
-from query.web.page import PageRequest, View, message_page
-from query.web.rendering import HEADERS, render
-from query.web.views.advice import advice, advice_json
-from query.web.views.find import find
-from query.web.views.history import history
-from query.web.views.overview import overview
-from query.web.views.servers import server, servers
-from query.web.views.tools import tool
+from query.web.advice import advice, advice_json
+from query.web.history import history
+from query.web.page import HEADERS, PageRequest, View, message_page, render
+from query.web.views import find, overview, server, servers, tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,13 +46,14 @@ _log = structlog.get_logger()
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
     public_address = (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
+    offered = CachedOfferedCost(catalogue)
 
     def page(path: str, name: str, view: View) -> Route:
         def shown(request: Request, caller: Caller) -> Response:
             scoped = with_toolset_scope(caller, catalogue.index)
             address = public_address or str(request.base_url).rstrip("/")
             query = dict(request.query_params)
-            found = view(PageRequest(scoped, catalogue, request.path_params, query, address))
+            found = view(PageRequest(scoped, catalogue, request.path_params, query, address, offered))
             return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)
 
         async def handler(request: Request, caller: Caller) -> Response:

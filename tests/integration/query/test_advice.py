@@ -33,7 +33,7 @@ from query.savings.ledger import Ledger
 from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset
 from query.toolsets.report import ToolsetRequest
-from query.web.rendering import CONTENT_SECURITY_POLICY
+from query.web.page import CONTENT_SECURITY_POLICY
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition, digest
 from shared.errors import HistoryUnavailable, ToolsetUnknown
 from shared.index.tools import ToolIndex

@@ -24,10 +24,9 @@ from query.history.sqlite_store import SqliteHistory
 from query.history.store import RowKey, Rows
 from query.listener import open_listener
 from query.savings.ledger import Ledger
-from query.web.page import PageRequest
-from query.web.rendering import render
+from query.web.page import PageRequest, render
 from query.web.routes import page_routes
-from query.web.views.overview import overview
+from query.web.views import overview
 from shared.settings import load_settings
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, static

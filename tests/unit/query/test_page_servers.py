@@ -21,17 +21,22 @@ from query.catalogue import Catalogue
 from query.history.periods import today
 from query.history.recorder import UsageRecorder
 from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey, ServerSize
+from query.history.store import RowKey
 from query.savings.ledger import Ledger
-from query.toolsets.active import with_toolset
-from query.web.page import Page, PageRequest
-from query.web.rendering import ahead, render
-from query.web.server_facts import NextRun, next_run, split_error
-from query.web.server_table import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
-from query.web.servers import STATES, ServerRow, SetRow, state_of
-from query.web.views.servers import server, servers
+from query.web.page import Page, PageRequest, render
+from query.web.servers import (
+    COLUMNS,
+    ORIGINS,
+    STATES,
+    ServerRow,
+    SetRow,
+    TableQuery,
+    origin_of,
+    state_of,
+    table_query,
+)
+from query.web.views import NextRun, next_run, server, servers, split_error
 from shared.catalog import OPERATOR_SOURCE, Endpoint, ServerRecord
-from shared.toolset import Toolset
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -127,7 +132,7 @@ def test_the_states_are_counted_under_the_other_filters_and_link_to_their_server
     html = table(catalogue(*FLEET), group="team", status="stale", sort="name")
 
     assert "2 found 1 stale 1 running" in text(html)
-    assert 'href="/ui/servers?status=fresh&amp;group=team&amp;sort=name"' in html
+    assert 'href="/ui/servers?status=running&amp;group=team&amp;sort=name"' in html
     assert re.search(r'status=stale&amp;group=team&amp;sort=name" aria-current="true"', html)
 
 
@@ -320,12 +325,6 @@ def test_an_upper_bound_is_labelled_as_one() -> None:
     assert "Next reconciliation now at the latest, by the resync interval" in text(page_of(known, "s"))
 
 
-def test_a_time_ahead_is_shown_in_its_largest_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: 100.0)
-
-    assert [ahead(at_s) for at_s in (90.0, 140.0, 400.0, 7_400.0)] == ["now", "in 40 s", "in 5 min", "in 2 h"]
-
-
 @pytest.mark.parametrize(
     ("error", "split"),
     [
@@ -398,22 +397,6 @@ def test_labels_of_a_server_never_become_markup() -> None:
 
     assert "<script" not in html
     assert "\u202e" not in html
-
-
-@pytest.mark.parametrize(("tools", "is_drawn"), [(("s",), True), (("s:tool-of-s",), False)])
-def test_the_size_on_earlier_days_is_shown_to_callers_of_the_whole_server(
-    tmp_path: Path, tools: tuple[str, ...], is_drawn: bool
-) -> None:
-    caller = with_toolset(Caller("dev", toolset="dev"), Toolset(name="dev", tools=tools))
-    with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as recorder,
-    ):
-        history.store_sizes(today(), {"s": ServerSize(1, 10), "other": ServerSize(1, 99)})
-
-        html = page_of(catalogue({"server_id": "s"}, recorder=recorder), "s", caller)
-
-    assert ("at most 10 tokens" in html) is is_drawn
 
 
 def test_its_callers_are_shown_to_callers_that_may_see_all(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from query.advice.report import advice_for
-from query.web.page import Page, PageRequest
-from query.web.rendering import PAGE_HEADERS
+from query.web.page import PAGE_HEADERS, Page, PageRequest
 from shared.errors import HistoryUnavailable, ToolsetUnknown
 from shared.toolset import ToolsetName
 from shared.validation import first_invalid_argument
