@@ -23,7 +23,6 @@ from query.endpoint import Endpoint
 from query.metrics import CatalogueGauges
 from query.streaming import CallsStreamed
 from query.toolset_routes import toolset_routes
-from query.turns import run_in_thread
 from shared import catalog
 from shared.errors import IndexUnavailable
 from shared.service.routes import liveness_route, metrics_response, registry_with
@@ -73,13 +72,13 @@ def http_app(
     async def mcp(request: Request, caller: Caller) -> ASGIApp:
         name = request.path_params.get("toolset")
         # a caller whose token is for another toolset does not learn which toolsets exist
-        if name is not None and caller.toolset in (None, name) and not await exists(caller, name):
+        if name is not None and caller.toolset in (None, name) and not await exists(name):
             raise HTTPException(404, f"there is no toolset {name}")
         return calls
 
-    async def exists(caller: Caller, toolset: str) -> bool:
-        try:
-            return await run_in_thread(caller.name, index.toolset, toolset) is not None
+    async def exists(toolset: str) -> bool:
+        try:  # without a turn: where too many requests wait, the error has to be one of JSON-RPC
+            return await anyio.to_thread.run_sync(index.toolset, toolset) is not None
         except IndexUnavailable:
             return True  # a JSON-RPC error follows
 
