@@ -29,7 +29,7 @@ from mcp.types import (
     ReadResourceResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from query.caller import ANYONE, Caller
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
@@ -90,9 +90,10 @@ def caller_of_request(context: RequestContext) -> Caller:
     Raises:
         MCPError: the request was not checked.
     """
-    caller: Caller | None = None
-    if isinstance(context.request, Request):
-        caller = getattr(context.request.state, "caller", None)
+    request: object = context.request
+    caller: Caller | None = (
+        request.scope.get("state", {}).get("caller") if isinstance(request, HTTPConnection) else None
+    )
     if caller is None:
         raise MCPError(code=INVALID_REQUEST, message="authentication required")
     return caller
