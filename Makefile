@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-advice bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search bench-beside model model-run recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search bench-beside model model-run recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,9 +80,6 @@ format: $(READY) ## format the code
 bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
 	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.serving $(BENCH_ARGS)
-
-bench-advice: $(READY) ## measure the calls that advised tools cover, and the rivals, on the demo's servers
-	@$(BIN)/python -m benchmarks.advice $(BENCH_ARGS)
 
 bench-beside: $(READY) ## measure requests and the write side beside an earlier build; BENCH_ARGS="/path/to/its/checkout --only writes"
 	@$(BIN)/python -m benchmarks.beside $(BENCH_ARGS)

@@ -1,33 +1,32 @@
-"""Run the query service: `python -m query`, or `python -m query --stdio` as a client's child."""
+"""Run the query service: `python -m query`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import structlog
 
+from query.api import api_routes
 from query.app import metrics_route
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
-from query.catalogue import Catalogue, live_catalogue
-from query.history import recording
+from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.listener import open_listener
-from query.reports.catalogue_size import sampling
-from query.reports.dead_letters import dead_letter_counter
-from query.search.live_index import live_index
 from query.server.mcp import caller_of_request, service_of
-from query.server.stdio import serve_stdio, stdio_caller
 from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
+from query.usage.record import sampling
+from query.usage.usage import open_usage
 from query.web.routes import page_routes
-from shared.errors import ToolscaleError
+from shared.errors import HistoryUnavailable, ToolscaleError
 from shared.index.versions import open_index_versions
+from shared.intents.intents import open_intents
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
+from shared.service.redis import DEAD_LETTERS, connect, redis_errors
 from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings
 from shared.text.embedding import FastEmbedder
@@ -36,11 +35,11 @@ _log = structlog.get_logger()
 
 
 def main() -> int:
-    """Serve until a signal or the client ends it; return the exit code, 1 when it could not start."""
+    """Serve until a signal; return the exit code, 1 when it could not start."""
     configure_logging("INFO")
     interrupt_once()
     try:
-        serve(load_service_settings(), stdio=_arguments().stdio)
+        serve(load_service_settings())
     except ToolscaleError as error:
         _log.error("query_service_failed", kind=type(error).__name__, reason=str(error))
         return 1
@@ -49,7 +48,7 @@ def main() -> int:
     return 0
 
 
-def serve(settings: Settings, *, stdio: bool) -> None:
+def serve(settings: Settings) -> None:
     """Open the index and the model, serve, and close the index at the end, after an error too.
 
     Raises:
@@ -58,19 +57,17 @@ def serve(settings: Settings, *, stdio: bool) -> None:
     """
     configure_logging(settings.log_level)
     configure_tracing("toolscale-query", full_environment())
-    if stdio:
-        with _catalogue(settings) as catalogue, closing(upstreams_of(settings)) as upstreams:
-            serve_stdio(service_of(catalogue, upstreams, stdio_caller(settings)))
-        return
     with (
         # opened before the model, so that an invalid setting fails at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
-        closing(upstreams_of(settings)) as upstreams,
+        ExitStack() as opened,
     ):
-        server = service_of(catalogue, upstreams, caller_of_request)
+        # the workers' intents have the next reconciliations of servers
+        intents = opened.enter_context(closing(open_intents(settings))) if settings.redis_url else None
+        server = service_of(catalogue, upstreams_of(settings), caller_of_request)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), metrics]
+        routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener, intents)]
         tune_interpreter()
         HttpServer(
             server,
@@ -88,20 +85,30 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
     allow_turns(index_is_embedded=settings.qdrant_url is None)
     embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
-    with closing(versions.store), live_index(versions) as live, recording(settings) as recorder:
-        catalogue = replace(
-            live_catalogue(live, settings), recorder=recorder, dead_letters=dead_letter_counter(settings)
-        )
-        with sampling(catalogue):
-            yield catalogue
+    with (
+        closing(versions.store),
+        live_index(versions) as live,
+        closing(open_usage(settings)) as usage,
+        recorded(live_catalogue(live, settings), usage) as catalogue,
+        sampling(usage, catalogue.ledger, catalogue.encoding),
+    ):
+        yield replace(catalogue, dead_letters=dead_letter_counter(settings))
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m query", description="Find tools over MCP, and count the tokens saved."
-    )
-    parser.add_argument("--stdio", action="store_true", help="serve one client over stdin and stdout instead of HTTP")
-    return parser.parse_args()
+def dead_letter_counter(settings: Settings) -> Callable[[], int | None]:
+    """Return a function that counts the dead letters of the workers, or returns None without Redis or its answer."""
+    if settings.redis_url is None:
+        return lambda: None
+    client = connect(settings.redis_url, timeout_s=1.0, connect_timeout_s=1.0)
+
+    def count() -> int | None:
+        try:
+            with redis_errors(HistoryUnavailable):
+                return int(client.llen(DEAD_LETTERS))
+        except HistoryUnavailable:
+            return None
+
+    return count
 
 
 if __name__ == "__main__":

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from query.paging.policy import ResponsePolicy, response_policy
-from query.policy.rules import ReadPolicy, no_policy, policy_reader
-from query.savings.ledger import Ledger, Run, run_behind, run_now
-from query.search.no_match import NO_MATCH_THRESHOLD
-from shared.errors import FollowedConfigUnavailable
+from query.answers.budget import ResponsePolicy, response_policy
+from query.policy import ReadPolicy, no_policy, policy_reader
+from query.records import Ledger, Run, run_behind, run_now
+from query.search.match import NO_MATCH_THRESHOLD, category_vectors
+from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
+from query.usage.record import Event, not_recorded, recording
+from shared.errors import FollowedConfigUnavailable, ModelUnavailable
+from shared.index.versions import active_index
+from shared.service.every import every
 from shared.service.process import full_environment
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
 from shared.upstream.mcp_json import ConfigFile
 
 if TYPE_CHECKING:
-    from query.history.recorder import UsageRecorder
-    from query.search.live_index import LiveIndex
+    from query.usage.usage import Usage
     from shared.catalog import Encoding
     from shared.index.tools import ToolIndex
-    from shared.index.versions import OpenVersion
+    from shared.index.versions import IndexVersions, OpenVersion
     from shared.settings import Settings
     from shared.text.embedding import Embedder
+
+
+# A version that is no longer active stays searchable for minutes, so an idle service need not read often.
+REFRESH_EVERY_S = 10.0
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,12 @@ class Catalogue:
     """Returns the reason why processes of the release before answer better than this one, None if there is none."""
     index_is_embedded: bool = False
     response_policy: ResponsePolicy = field(default_factory=ResponsePolicy)
-    recorder: UsageRecorder | None = None
+    usage: Usage | None = None
+    """The use of the service by day; None if this process keeps none."""
+    record: Callable[[Event], None] = not_recorded
+    """Adds an event to the usage in the background."""
+    recent_calls: Callable[[str], CallCounts] = lambda _: NO_CALLS
+    """Returns the calls of a caller in the last weeks, as of some minutes ago."""
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
     dead_letters: Callable[[], int | None] = lambda: None
@@ -72,7 +87,7 @@ def catalogue_of(
     """Return the catalogue of this index with these settings; `run` runs comparisons of the ledger.
 
     Raises:
-        ConfigInvalid: the key of the cursors cannot be read or written, or the policy file is invalid.
+        ConfigInvalid: the policy file is invalid.
     """
     return Catalogue(
         index,
@@ -103,10 +118,93 @@ def live_catalogue(live: LiveIndex, settings: Settings) -> Catalogue:
     )
 
 
+@contextmanager
+def recorded(catalogue: Catalogue, usage: Usage) -> Generator[Catalogue]:
+    """Yield the catalogue with its usage, which is recorded until the block ends; queued events are written first."""
+    with closing(RecentCalls(usage)) as calls, recording(usage) as recorder:
+        yield replace(catalogue, usage=usage, record=recorder.record, recent_calls=calls.of)
+
+
 def _followed_config(store: FollowedConfigStore) -> FollowedConfig | None:
     """Return the state of the followed file; None, with a warning in the log, if it cannot be read."""
     try:
         return store.get()
     except FollowedConfigUnavailable as error:
-        structlog.get_logger().warning("followed_config_not_read", reason=str(error))
+        _log.warning("followed_config_not_read", reason=str(error))
         return None
+
+
+class LiveIndex:
+    """The version that searches use. Its index and embedder belong together, and stay usable after a switch."""
+
+    def __init__(self, versions: IndexVersions) -> None:
+        """Load the model of the active version; if that fails, searches use keywords only.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        self._versions = versions
+        versions.ensure_own_version()
+        self._is_filled = False
+        self._current, _ = versions.current()
+        _load(self._current.embedder)
+
+    def current(self) -> OpenVersion:
+        """Return the version for one request."""
+        return self._current
+
+    @property
+    def index(self) -> ToolIndex:
+        """Return an index whose every call uses the version that is active then; not for searches."""
+        return active_index(self.current)
+
+    def is_filled(self, may_be_old: bool) -> bool:  # a field of `Catalogue`
+        """Return whether the index has every server's tools: a new one, or one that lost data, is still being filled.
+
+        `may_be_old`: as of the last refresh, if it was filled then.
+
+        Raises:
+            IndexUnavailable: the index does not answer.
+        """
+        if not (self._is_filled and may_be_old):
+            self._is_filled = self._versions.store.is_filled()
+        return self._is_filled
+
+    def filling(self) -> str | None:
+        """Return a problem while processes of the previous release answer from more tools than this one can read."""
+        if self.is_filled(True) or not self._versions.store.has_older_version():
+            return None
+        return "workers still list servers for this release; the version of an earlier release is there"
+
+    def refresh(self) -> None:
+        """Switch to the active version after its model is loaded.
+
+        Raises:
+            IndexUnavailable: the index does not answer; the previous version stays in use.
+        """
+        latest, _ = self._versions.current()
+        self._is_filled = self._versions.store.is_filled()
+        if latest.version != self._current.version:
+            _load(latest.embedder)
+            self._current = latest
+            _log.info("index_version_switched", model=latest.version.model, collection=latest.version.name)
+
+
+@contextmanager
+def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Generator[LiveIndex]:
+    """Refresh the active version in a thread until the block ends.
+
+    Raises:
+        IndexUnavailable: the index does not answer.
+    """
+    live = LiveIndex(versions)
+    with every(every_s, live.refresh, "index_version_unreadable", first_after_s=every_s):
+        yield live
+
+
+def _load(embedder: Embedder) -> None:
+    """Load the model and embed the tool categories, so that the first caller does not wait for seconds."""
+    try:
+        category_vectors(embedder)
+    except ModelUnavailable as error:
+        _log.error("model_unavailable", model=embedder.model, reason=str(error))

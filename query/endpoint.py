@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from query.auth.authentication import bearer_token
-from query.caller import ANYONE
+from query.caller import ANYONE, OPERATOR
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from query.turns import run_in_thread
 from shared.errors import AuthenticationFailed, CallsExhausted, IndexUnavailable, IntentsUnavailable, KeysUnavailable
@@ -84,6 +84,9 @@ class Endpoint:
             return self.error(request, HTTPException(503, CATALOGUE_UNREACHABLE))
 
     async def _caller(self, request: Request) -> Caller:
+        operator: Caller | None = request.scope.get(OPERATOR)
+        if operator:
+            return operator
         if self._authentication is None:
             return ANYONE
         token = self.token(request.headers.get("authorization", ""))

@@ -6,38 +6,64 @@ request ─▶ steps ─▶ embed ─▶ baseline ─▶ search one replica of e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
+import structlog
+
+from query.answers.fit import TOOL, FindResponse, SearchResult, within_budget
+from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
-from query.catalogue import Catalogue
-from query.replicas.serving import Replicated, Serving, servings
-from query.response.find_response import (
-    NOTHING_FURTHER,
-    NOTHING_HAS_WORDS,
-    NOTHING_PASSES,
-    NOTHING_VISIBLE,
-    FindResponse,
-    empty_response,
-)
-from query.response.fit import SearchResult, within_budget
-from query.response.pages import SearchPages
-from query.response.timings import Stopwatch, Timings
-from query.savings.savings import Baseline
-from query.search.distinct import DistinctSearch
-from query.search.exclude import excluded_definitions
-from query.search.filters import filter_warnings
-from query.search.no_match import is_match
-from query.search.request import FindRequest
-from query.search.search import Hit, StepResult
+from query.kept import new_name
+from query.replicas import Replicated, Serving, servings
+from query.savings import Baseline
+from query.search.filters import excluded_definitions, filter_warnings
+from query.search.match import is_match
+from query.search.search import Hit, Search
 from query.search.steps import Step, embed_steps
-from query.toolsets.budget import apply_budget
-from query.toolsets.offered import OfferedCost, nothing_offered
-from shared.catalog import Scope
+from query.toolsets.offers import NOTHING, apply_budget
+from shared.errors import CursorsUnavailable
+from shared.service.tracing import record_span
+
+if TYPE_CHECKING:
+    from query.catalogue import Catalogue
+    from query.search.request import FindRequest
+    from shared.catalog import Scope
+
+NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
+NOTHING_PASSES = "No tool that you may see passes the filters of this search."
+NOTHING_HAS_WORDS = "No tool has a word of this search. Say what it should do in other words."
+NOTHING_FURTHER = "This search has no further tools."
+FURTHER_LOST = "There are more, but a cursor to them cannot be stored at the moment."
+BEING_FILLED = "The catalogue is being filled. Ask again in a few seconds."
+NOTHING_FITS = "No tool seems to fit. Say what it should do in other words, or ask for one of the nearest by name."
+KEYWORDS_ONLY = "Tools were searched by keywords alone: the embedding model cannot be loaded."
 
 # The match is decided on at least so many tools, so that a small `limit` does not turn a match into none.
 MATCH_CANDIDATES = 8
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The parts of one search, in milliseconds: embedding the query, searching, the baseline, and the answer's form.
+
+    All parts are 0 for a response that is sent again.
+    """
+
+    embed_ms: float = 0.0
+    search_ms: float = 0.0
+    sum_ms: float = 0.0
+    fit_ms: float = 0.0
+
+    @property
+    def total_ms(self) -> float:
+        """Return the sum of the parts."""
+        return self.embed_ms + self.search_ms + self.sum_ms + self.fit_ms
 
 
 def find_tool(
@@ -45,72 +71,69 @@ def find_tool(
     allowed: Scope,
     catalogue: Catalogue,
     caller: Caller = ANYONE,
-    offered: OfferedCost = nothing_offered,
+    offered: Baseline = NOTHING,
 ) -> tuple[FindResponse, Timings]:
     """Return the allowed tools that fit the request, and the tokens saved against all allowed tools.
 
-    The request's filters do not change the baseline. The tools that the caller has in its `tools/list` are not in it.
+    The request's filters do not change the baseline. It is without `offered`, the cost of the tools that the caller has
+    in its `tools/list`, in the encoding of the response.
 
     If no tool fits, the response has no tools and names the nearest. Without a model, the search uses keywords only.
-    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question.
+    The response stays within the request's tokens. Its cursor leads this caller to more tools for the same question;
+    a response whose cursor cannot be stored has none, and says so.
 
     Raises:
         IndexUnavailable: the index did not answer; nothing was found or counted.
         CursorInvalid: the cursor is not of this caller and question, was changed, or has expired.
-        CursorsUnavailable: a cursor cannot be followed or made now.
+        CursorsUnavailable: the request's cursor cannot be read now.
         BudgetTooSmall: not even one tool's name fits into the tokens of the request.
     """
-    stopwatch, catalogue = Stopwatch(), catalogue.pinned()
-    scope, ledger, policy = request.narrow(allowed), catalogue.ledger, catalogue.response_policy
-    encoding = request.encoding or catalogue.encoding
-    pages = SearchPages(policy.cursors, caller.name, request.question).after(request.cursor)
+    stopwatch, catalogue = _Stopwatch(), catalogue.pinned()
+    policy, encoding = catalogue.response_policy, request.encoding or catalogue.encoding
+    pages = SearchPages(policy.kept, caller.name, TOOL, request.question).after(request.cursor)
     steps = embed_steps(request.steps, catalogue.embedder)
     embed_ms = stopwatch.lap_ms("embed query")
 
-    baseline = ledger.baseline(allowed, encoding).without(offered(caller, encoding))
+    baseline = catalogue.ledger.baseline(allowed, encoding).without(offered)
     if request.cursor is not None:
         baseline = baseline.stated_before()
     sum_ms = stopwatch.lap_ms("sum baseline")
 
     found = _search(request, allowed, steps, pages, catalogue)
-    nearest = found.hits[: request.limit]
-    budget_result = apply_budget([hit.tool for hit in nearest if found.is_match], caller, catalogue.encoding)
-    search_ms = stopwatch.lap_ms("search index")
+    page = found.hits[: request.limit]
+    affordable = apply_budget([hit.tool for hit in page if found.is_match], caller, catalogue.encoding)
     is_filled = catalogue.is_filled(bool(found.hits))
-    if not is_filled:
-        baseline = Baseline(0, 0)  # no savings are claimed against a part of the catalogue
+    search_ms = stopwatch.lap_ms("search index")
 
-    empty = empty_response(
-        baseline,
-        encoding,
-        nothing=None if found.hits else _why_nothing(request, scope, allowed, catalogue),
-        nearest=[] if found.is_match else [found.serving[hit.tool.qualified_name].name for hit in nearest],
-        keywords_only=any(step.whole.dense is None for step in steps),
-        being_listed=ledger.being_listed(scope),
-        being_filled=not is_filled,
-        budget_warnings=budget_result.warnings,
-        filter_warnings=[] if request.cursor else filter_warnings(request.servers, request.groups, allowed, ledger),
-    )
     result = SearchResult(
-        hits=[hit for hit in nearest if hit.tool in budget_result.kept],
+        hits=[hit for hit in page if hit.tool in affordable.kept],
         serving=found.serving,
         is_all=len(found.hits) <= request.limit,
-        empty=empty,
-        baseline=baseline,
+        baseline=baseline if is_filled else Baseline(0, 0),  # no savings are claimed against a part of the catalogue
         encoding=encoding,
-        stale_since=ledger.stale_since,
-        cursor_after=lambda shown: pages.cursor([*shown, *budget_result.excluded]),
-        budget_warnings=budget_result.warnings,
-        has_leaner_definitions=policy.has_leaner_definitions,
+        cursor=new_name(),
+        nearest=[] if found.is_match else [found.serving[hit.tool.qualified_name].name for hit in page],
+        keywords_only=any(step.whole.dense is None for step in steps),
+        warnings=_warnings(request, allowed, steps, found, catalogue, is_filled=is_filled),
+        budget_warnings=affordable.warnings,
     )
-    budget = policy.budget(request.max_tokens, encoding)
-    response = within_budget(result, request.detail or policy.mode, budget)
+    mode, budget = request.detail or policy.mode, policy.budget(request.max_tokens, encoding)
+    response = within_budget(result, mode, budget)
+    if response.next_cursor:
+        shown = [hit.tool for hit in result.hits[: len(response.tools)]]
+        try:
+            pages.put(response.next_cursor, [*shown, *affordable.excluded])
+        except CursorsUnavailable as error:
+            _log.warning("page_not_stored", tool=TOOL, reason=str(error))
+            # an answer without its further pages serves a caller better than none
+            warnings = [*affordable.warnings, FURTHER_LOST]
+            response = within_budget(replace(result, cursor=None, budget_warnings=warnings), mode, budget)
     return response, Timings(embed_ms, search_ms, sum_ms, stopwatch.lap_ms("fit answer"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The hits of a page and at least one more, if there is one, and the servers of the page by tool.
+    """The hits of a page and at least one more, if there is one, and the servers of the page by qualified name.
 
     `is_match` means that a tool fits the request.
     """
@@ -126,21 +149,52 @@ def _search(
     """Search one replica of each set for definitions that no earlier page has shown."""
     scope, ledger, index = request.narrow(allowed), catalogue.ledger, catalogue.index
     searched = Replicated.of(scope, ledger.replica_sets(scope))
+    # names are called in the whole scope, so they are unambiguous there
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
     searched = replace(searched, scope=replace(searched.scope, seen=excluded))
     corpus = callable_tools.scope if catalogue.index_is_embedded else ledger.corpus(callable_tools.scope)
-    search = DistinctSearch(steps, searched.scope, index, corpus, searched.sets.strangers)
+    search = Search(steps, searched.scope, index, corpus, searched.sets.strangers)
+
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits(most + 1) if pages.is_new(hit.tool)), most + 1))
-    # the first page has decided whether any tool fits
-    is_match = request.cursor is not None or _has_match(search.results, hits[:most], catalogue)
-    page = [hit.tool for hit in hits[: request.limit]]
-    return _Found(hits, is_match, servings(page, searched, callable_tools, index))
+    closest = [hit.tool for hit in hits[:most]]
+    # the first page has decided whether any tool fits: by its name, by meaning, or by most of its words
+    fits = request.cursor is not None or any(
+        is_match(result, closest, catalogue.embedder, catalogue.no_match_threshold) for result in search.results
+    )
+    return _Found(hits, fits, servings(closest[: request.limit], searched, callable_tools, index))
+
+
+def _warnings(
+    request: FindRequest,
+    allowed: Scope,
+    steps: Sequence[Step],
+    found: _Found,
+    catalogue: Catalogue,
+    *,
+    is_filled: bool,
+) -> list[str]:
+    """Return what the caller should know about the search, in sentences that are true of it."""
+    scope, ledger = request.narrow(allowed), catalogue.ledger
+    # the first page has named the unknown filters
+    warnings = [] if request.cursor else filter_warnings(request.servers, request.groups, allowed, ledger)
+    if any(step.whole.dense is None for step in steps):
+        warnings.append(KEYWORDS_ONLY)
+    awaited, servers = ledger.being_listed(scope)
+    if found.hits and not found.is_match:
+        warnings.append(NOTHING_FITS)
+    elif not found.hits and is_filled and not awaited:
+        warnings.append(_why_nothing(request, scope, allowed, catalogue))
+    if awaited:
+        warnings.append(f"Servers still being listed: {awaited} of {servers}. Ask again in a few seconds.")
+    elif not is_filled:
+        warnings.append(BEING_FILLED)
+    return warnings
 
 
 def _why_nothing(request: FindRequest, scope: Scope, allowed: Scope, catalogue: Catalogue) -> str:
-    """Return a sentence that is true of a search without any tool."""
+    """Return why a search found no tool at all, not even one that does not fit."""
     if request.cursor is not None:
         return NOTHING_FURTHER
     if catalogue.ledger.baseline(scope, catalogue.encoding).tools:
@@ -149,7 +203,15 @@ def _why_nothing(request: FindRequest, scope: Scope, allowed: Scope, catalogue: 
     return NOTHING_PASSES if is_filtered else NOTHING_VISIBLE
 
 
-def _has_match(step_results: Sequence[StepResult], closest: Sequence[Hit], catalogue: Catalogue) -> bool:
-    """Return whether any step found a tool by its name, by meaning, or by most of its words."""
-    tools = [hit.tool for hit in closest]
-    return any(is_match(result, tools, catalogue.embedder, catalogue.no_match_threshold) for result in step_results)
+class _Stopwatch:
+    """Measures laps from its creation on; each lap ends where the next begins."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap_ms(self, part: str) -> float:
+        """Return the milliseconds since the last lap, and record them in the trace under this name."""
+        now, ended_ns = time.perf_counter(), time.time_ns()
+        elapsed, self._last = now - self._last, now
+        record_span(part, ended_ns - int(elapsed * 1e9), ended_ns)
+        return elapsed * 1e3

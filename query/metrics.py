@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 
-from shared.catalog import ENCODINGS, ServerState
+from shared.catalog import ENCODINGS, SERVER_STATES
 from shared.errors import IndexUnavailable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CatalogueGauges:
             return
         yield GaugeMetricFamily(name, description, 1)
         servers = GaugeMetricFamily("toolscale_servers", "Servers of the catalogue.", labels=["state"])
-        for state in get_args(ServerState):
+        for state in SERVER_STATES:
             servers.add_metric([state], sum(record.state == state for record in records))
         yield servers
         running = [record for record in records if record.status == "running" and record.is_listed]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from starlette.routing import Route
+    from starlette.types import ASGIApp
 
     from query.listener import HttpListener
     from shared.index.tools import ToolIndex
@@ -64,8 +65,9 @@ class HttpServer:
         followed_config: Callable[[], FollowedConfig | None] = lambda: None,
         instance_id: str | None = None,
         grace_s: float = INTERRUPT_GRACE_S,
+        door: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
-        """Prepare to serve; `routes` and `checks` extend those of the query service.
+        """Prepare to serve; `routes` and `checks` extend those of the query service, and all requests pass the `door`.
 
         At the end, requests in flight have `grace_s` seconds; then they get a JSON-RPC error, from a middleware that
         this adds to `server`.
@@ -82,12 +84,17 @@ class HttpServer:
             followed_config=followed_config,
             instance_id=instance_id,
         )
-        self._uvicorn = GracefulServer(HttpConfig(app), in_flight, grace_s)
+        self._uvicorn = GracefulServer(HttpConfig(door(app)), in_flight, grace_s)
 
     @property
     def url(self) -> str:
         """Return the address MCP clients connect to."""
         return self._listener.address + MCP_PATH
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether a signal or `stop` has ended the service."""
+        return self._uvicorn.should_exit
 
     def run(self) -> None:
         """Serve until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again afterwards."""

@@ -1,6 +1,8 @@
 """Turns of the threads that read the catalogue: a few at a time, shared by the callers that wait.
 
 A request of many parts calls `give_way` between them, so that it delays others by one part at most.
+Two limiters, of all callers and of each, would do less: a caller that is alone has all turns, callers that wait get
+them in rotation, and a begun request keeps its thread while others have its turn.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -153,7 +153,14 @@ class StoredDocument(BaseModel):
 
 Status = Literal["running", "stopped", "quarantined"]
 
-ServerState = Literal["running", "stale", "awaited", "stopped", "quarantined"]
+ServerState = Literal["quarantined", "failing", "stale", "waiting", "installing", "stopped", "listed"]
+"""The words for a server's state, from the one to look at first to the usual one.
+
+`quarantined`: its tools are hidden after too many failures. `failing`: never listed, and its last listing failed.
+`stale`: its tools are those of an earlier listing, since the last one failed. `waiting`: it was not listed yet.
+`installing`: the same of a stdio server, which may install packages at its first start. `listed`: its tools are found.
+"""
+SERVER_STATES: tuple[ServerState, ...] = get_args(ServerState)
 
 Transport = Literal["streamable-http", "sse", "stdio"]
 
@@ -262,14 +269,14 @@ class ServerRecord(StoredDocument):
 
     @property
     def state(self) -> ServerState:
-        """Return the state of the server: a server that was never listed is `awaited`, also after a failure."""
+        """Return the state of the server, as the page, `toolscale ls` and the metrics name it."""
         if self.status != "running":
             return self.status
-        if self.last_listed_at is None:
-            return "awaited"
         if self.stale_since is not None:
-            return "stale"
-        return "running" if self.is_listed else "awaited"
+            return "failing" if self.last_listed_at is None else "stale"
+        if self.is_listed:
+            return "listed"
+        return "installing" if self.endpoint.transport == "stdio" else "waiting"
 
     @property
     def is_listed(self) -> bool:

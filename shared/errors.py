@@ -23,6 +23,7 @@
         ├── EventInvalid          an event violates the contract; names the field
         ├── ServerAuthRequired    401 or 403: credentials are missing or wrong
         ├── ProtocolViolation     not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── ServerFlooded         the server sent more messages than it may
         ├── NotificationsUnsupported  the server does not notify of changes
         ├── ListingTooLarge       a limit on bytes, pages or tools was exceeded
         ├── AddressForbidden      the operator does not allow the endpoint
@@ -48,6 +49,8 @@ Errors about one server have a `server_id`, and their messages begin with it.
 """
 
 import copy
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum, auto
 from typing import Self
 
@@ -76,6 +79,10 @@ class ServiceRejected(Permanent):
 
 class InstanceMismatch(Permanent):
     """Another Toolscale answers at the address of this one."""
+
+
+PERHAPS_CARRIED_OUT = "may have been carried out or not"
+"""Ends a sentence about a call whose delivery is unknown."""
 
 
 class Delivery(Enum):
@@ -112,7 +119,13 @@ class ServerError(ToolscaleError):
 
 
 class ServerUnreachable(ServerError, Retryable):
-    """No connection to the server, or it broke."""
+    """No connection to the server, or it broke: with `in_mid_call`, while a call was in flight."""
+
+    in_mid_call = False
+
+    def __str__(self) -> str:
+        is_uncertain = self.in_mid_call and self.delivery is Delivery.UNKNOWN
+        return f"{super().__str__()}, which {PERHAPS_CARRIED_OUT}" if is_uncertain else super().__str__()
 
 
 class ServerTimeout(ServerError, Retryable):
@@ -120,7 +133,9 @@ class ServerTimeout(ServerError, Retryable):
 
 
 class ServerFailed(ServerError, Retryable):
-    """The server answered with an error."""
+    """The server answered with an error; `code` is that of JSON-RPC, if it has one."""
+
+    code: int | None = None
 
 
 class ServerNotRunning(ServerError, Retryable):
@@ -177,6 +192,10 @@ class ProtocolViolation(ServerError, Permanent):
     """The server violates the MCP specification."""
 
 
+class ServerFlooded(ServerError, Permanent):
+    """The server sent more messages than it may, so its session was ended."""
+
+
 class NotificationsUnsupported(ServerError, Permanent):
     """The server sends no notifications when its tools change."""
 
@@ -214,6 +233,11 @@ class ServerUnknown(Permanent):
         super().__init__(server_id, candidates)
         self.server_id = server_id
         self.candidates = candidates
+
+    @classmethod
+    def near(cls, server_id: str, known: Iterable[str]) -> Self:
+        """Return the error for this id, with similar ones of the known ids."""
+        return cls(server_id, tuple(get_close_matches(server_id, list(known))))
 
     def __str__(self) -> str:
         meant = f"; did you mean {' or '.join(map(quoted_name, self.candidates))}?" if self.candidates else ""

@@ -22,7 +22,6 @@ PREFIX = "TOOLSCALE_"
 Subscribe = Literal["http", "all", "none"]
 ResponseMode = Literal["summary", "detailed", "full", "auto"]
 # One or more secrets, separated by commas, each of at least 32 characters.
-CursorKey = Annotated[str, StringConstraints(pattern=r"^[^,\s]{32,}(,[^,\s]{32,})*$", max_length=2_000)]
 QdrantUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^,\s]+(,https?://[^,\s]+)*$")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
 # A host name, network, or IPv6 host in brackets, with a scheme and a port.
@@ -102,16 +101,10 @@ class Settings(BaseSettings):
 
     response_mode: ResponseMode = Field(default="auto", validation_alias=_plain("MCP_RESPONSE_MODE"))
     """Tools in responses: summary, detailed (what a model needs), full (all of it), auto: detailed if it fits."""
-    leaner_definitions: bool = False
-    """Leave out titles that repeat a name, unused `$defs`, examples and `$schema`, except with the detail `full`."""
     max_response_tokens: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
         default=5_000, validation_alias=_plain("MCP_MAX_RESPONSE_TOKENS")
     )
     """Tokens of one response, 200 or more; a longer response is summarised, then divided into pages."""
-    cursor_key: CursorKey | None = Field(default=None, repr=False)
-    """Secret that seals cursors and links, the same for all replicas; `new,old` rotates it. Unset: generated."""
-    cursor_ttl_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
-    """Seconds until a cursor or a link to a resource expires, and until an unread rest of a response is deleted."""
 
     savings_keep_days: Annotated[int, Field(ge=1, le=400)] = 30
     """Days to keep savings, calls and the catalogue's size, including today; in Redis or in `data_dir`."""

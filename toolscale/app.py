@@ -1,82 +1,162 @@
-"""The `toolscale` application with all its commands."""
+"""The `toolscale` application with all its commands. Each is imported when it runs: most need little of the rest."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from shared.errors import ConfigInvalid
-from shared.service.logging import configure_logging
-from shared.settings import load_settings
-from toolscale.commands.advice import advice
-from toolscale.commands.backup import backup, restore
-from toolscale.commands.catalogue import find, list_servers, show
-from toolscale.commands.config import ADD_EXAMPLES, add, remove
-from toolscale.commands.connecting import connect
-from toolscale.commands.costs import costs
-from toolscale.commands.dead_letters import dead_letters
-from toolscale.commands.definitions import approve, diff
-from toolscale.commands.doctor import doctor
-from toolscale.commands.emit import emit_app, resync
-from toolscale.commands.help import command, group
-from toolscale.commands.importing import import_servers
-from toolscale.commands.lint import LINT_EXAMPLES, lint
-from toolscale.commands.logs import logs
-from toolscale.commands.serve import demo, serve
-from toolscale.commands.state import show_savings, status
-from toolscale.commands.token import token_app
-from toolscale.commands.tools import call, describe
-from toolscale.commands.toolset import toolset_app
-from toolscale.commands.watch import watch_app
+from toolscale.commands.help import Group, command, group
 from toolscale.console import out
 
 RUN, INSPECT, ANNOUNCE, SHARE = "Run it", "Inspect it", "Announce servers", "Share it"
+
+
+class Source(NamedTuple):
+    """Where a command is defined, `module:name` in `toolscale.commands`, its panel of the help, and examples.
+
+    `logs`: it may log. The others only ask a service.
+    """
+
+    place: str
+    panel: str
+    examples: tuple[str, ...] = ()
+    logs: bool = False
+
+
+COMMANDS = {
+    "serve": Source("serve:serve", RUN, ("toolscale serve --config ~/.cursor/mcp.json",), logs=True),
+    "demo": Source("serve:demo", RUN, ("toolscale demo",), logs=True),
+    "import": Source(
+        "importing:import_servers",
+        RUN,
+        ("toolscale import --from cursor --apply", "toolscale import --apply --connect"),
+        logs=True,
+    ),
+    "connect": Source(
+        "connecting:connect", RUN, ("toolscale connect cursor", "toolscale connect codex --remove"), logs=True
+    ),
+    "add": Source(
+        "config:add",
+        RUN,
+        (
+            "toolscale add time -- uvx mcp-server-time",
+            "toolscale add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${DOCS_TOKEN}'",
+        ),
+        logs=True,
+    ),
+    "remove": Source("config:remove", RUN, ("toolscale remove docs",), logs=True),
+    "costs": Source("costs:costs", INSPECT, ("toolscale costs --config .demo/mcp.json",), logs=True),
+    "lint": Source(
+        "lint:lint",
+        INSPECT,
+        (
+            "toolscale lint -- python -m my_server",
+            "toolscale lint --url http://127.0.0.1:8000/mcp --fail-on error",
+            "toolscale lint --server time --config mcp.json --sarif lint.sarif",
+        ),
+        logs=True,
+    ),
+    "find": Source("tools:find", INSPECT, ("toolscale find what time is it in Tokyo --limit 3",)),
+    "ls": Source(
+        "servers:list_servers",
+        INSPECT,
+        ("toolscale ls", "toolscale ls --failing", "toolscale ls --url http://127.0.0.1:8765"),
+    ),
+    "show": Source("servers:show", INSPECT, ("toolscale show time",)),
+    "describe": Source("tools:describe", INSPECT, ("toolscale describe time:get_current_time",)),
+    "call": Source("tools:call", INSPECT, ("toolscale call time:get_current_time timezone=Asia/Tokyo",)),
+    "logs": Source("servers:logs", INSPECT, ("toolscale logs time", "toolscale logs time --lines 200")),
+    "diff": Source("definitions:diff", INSPECT, ("toolscale diff time",), logs=True),
+    "approve": Source(
+        "definitions:approve",
+        INSPECT,
+        ("toolscale approve time", "toolscale approve time get_time@5e884898da28047151d0e56f8dc62927"),
+        logs=True,
+    ),
+    "resync": Source("events:resync", ANNOUNCE, ("toolscale resync time --wait",), logs=True),
+    "doctor": Source("doctor:doctor", RUN, ("toolscale doctor",), logs=True),
+    "backup": Source("backup:backup", RUN, ("toolscale backup backups/2026-11-21",), logs=True),
+    "restore": Source("backup:restore", RUN, ("toolscale restore backups/2026-11-21",), logs=True),
+    "dead-letters": Source("events:dead_letters", INSPECT, ("toolscale dead-letters --limit 5",), logs=True),
+    "savings": Source("savings:savings", INSPECT, ("toolscale savings 7d",)),
+    "advice": Source("savings:advice", INSPECT, ("toolscale advice", "toolscale advice --toolset dev --budget 3000")),
+    "emit": Source("events:emit_app", ANNOUNCE, logs=True),
+    "token": Source("token:token_app", SHARE),
+    "toolset": Source("toolset:toolset_app", SHARE),
+    "watch": Source("watch:watch_app", ANNOUNCE, logs=True),
+}
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name; a command is imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _loaded(name, COMMANDS[name])
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._loaded[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+
+def _loaded(name: str, source: Source) -> Any:
+    module, _, attribute = source.place.partition(":")
+    found = getattr(importlib.import_module(f"toolscale.commands.{module}"), attribute)
+    if source.logs:
+        _configure_logging()
+    if isinstance(found, typer.Typer):
+        made = get_command(found)
+    else:
+        alone = typer.Typer(add_completion=False)
+        command(alone, name, *source.examples)(found)
+        made = get_command(alone)
+    made.name = name
+    assert isinstance(made, TyperCommand | TyperGroup)
+    made.rich_help_panel = source.panel
+    return made
+
+
+def _configure_logging() -> None:
+    from shared.errors import ConfigInvalid  # noqa: PLC0415
+    from shared.service.logging import configure_logging  # noqa: PLC0415
+    from shared.settings import load_settings  # noqa: PLC0415
+
+    try:
+        level = load_settings().log_level
+    except ConfigInvalid:
+        level = "INFO"  # a command that needs the settings reports the error; --help does not need them
+    configure_logging(level)
+
+
+class _App(Group):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**(attributes | {"commands": _Commands()}))
+
 
 app = group(
     "One searchable catalogue of the tools of many MCP servers, and what it saves in tokens.",
     "toolscale serve --config ~/.cursor/mcp.json",
     "toolscale find what time is it in Tokyo",
+    cls=_App,
 )
-command(app, "serve", "toolscale serve --config ~/.cursor/mcp.json", panel=RUN)(serve)
-command(app, "demo", "toolscale demo", panel=RUN)(demo)
-command(app, "import", "toolscale import --from cursor --apply", "toolscale import --apply --connect", panel=RUN)(
-    import_servers
-)
-command(app, "connect", "toolscale connect cursor", "toolscale connect codex --remove", panel=RUN)(connect)
-command(app, "add", *ADD_EXAMPLES, panel=RUN)(add)
-command(app, "remove", "toolscale remove docs", panel=RUN)(remove)
-command(app, "costs", "toolscale costs --config .demo/mcp.json", panel=INSPECT)(costs)
-command(app, "lint", *LINT_EXAMPLES, panel=INSPECT)(lint)
-command(app, "find", "toolscale find what time is it in Tokyo --limit 3", panel=INSPECT)(find)
-command(app, "ls", "toolscale ls", "toolscale ls --failing", "toolscale ls --url http://127.0.0.1:8765", panel=INSPECT)(
-    list_servers
-)
-command(app, "show", "toolscale show time", panel=INSPECT)(show)
-command(app, "describe", "toolscale describe time:get_current_time", panel=INSPECT)(describe)
-command(app, "call", "toolscale call time:get_current_time timezone=Asia/Tokyo", panel=INSPECT)(call)
-command(app, "logs", "toolscale logs time", "toolscale logs time --lines 200", panel=INSPECT)(logs)
-command(app, "diff", "toolscale diff time", panel=INSPECT)(diff)
-command(
-    app,
-    "approve",
-    "toolscale approve time",
-    "toolscale approve time get_time@5e884898da28047151d0e56f8dc62927",
-    panel=INSPECT,
-)(approve)
-command(app, "status", "toolscale status", panel=INSPECT)(status)
-command(app, "resync", "toolscale resync time --wait", panel=ANNOUNCE)(resync)
-command(app, "doctor", "toolscale doctor", panel=RUN)(doctor)
-command(app, "backup", "toolscale backup backups/2026-11-21", panel=RUN)(backup)
-command(app, "restore", "toolscale restore backups/2026-11-21", panel=RUN)(restore)
-command(app, "dead-letters", "toolscale dead-letters --limit 5", panel=INSPECT)(dead_letters)
-command(app, "savings", "toolscale savings 7d", panel=INSPECT)(show_savings)
-command(app, "advice", "toolscale advice", "toolscale advice --toolset dev --budget 3000", panel=INSPECT)(advice)
-app.add_typer(emit_app, name="emit", rich_help_panel=ANNOUNCE)
-app.add_typer(token_app, name="token", rich_help_panel=SHARE)
-app.add_typer(toolset_app, name="toolset", rich_help_panel=SHARE)
-app.add_typer(watch_app, name="watch", rich_help_panel=ANNOUNCE)
 
 
 def _print_version(requested: bool) -> None:
@@ -87,16 +167,8 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001  # the callback acts on it
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Configure the log before any command."""
-    configure_logging(_log_level())
-
-
-def _log_level() -> str:
-    try:
-        return load_settings().log_level
-    except ConfigInvalid:
-        return "INFO"  # a command that needs the settings reports the error; --help does not need them
+    """Take the options before any command."""

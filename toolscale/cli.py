@@ -6,6 +6,10 @@ Exit codes: 0 success; 1 a temporary failure; 2 the command, an event or a setti
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def main() -> None:
@@ -20,17 +24,55 @@ def _run() -> None:
     from shared.service.process import imported_at_once, protect_memory  # noqa: PLC0415
 
     protect_memory()
+    run = _serving() if sys.argv[1:2] == ["serve"] else None
     # these imports take seconds; inside this function an interrupt of them exits with 130 too
     with imported_at_once():
         from rich.text import Text  # noqa: PLC0415
 
         from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
         from shared.quoting import printable  # noqa: PLC0415
-        from toolscale.app import app  # noqa: PLC0415
         from toolscale.console import err  # noqa: PLC0415
 
+        if run is None:
+            from toolscale.app import app  # noqa: PLC0415
+
+            run = app
+
     try:
-        app()
+        run()
     except ToolscaleError as error:
         err.print(Text.assemble(("error:", "red"), " ", printable(str(error))), soft_wrap=True)
         sys.exit(2 if isinstance(error, Permanent) else 1)
+
+
+def _serving() -> Callable[[], None] | None:
+    """Be the proxy of a client over stdio, or return the background service; None for the command itself.
+
+    Both begin before the imports of the other commands, which take most of their time.
+    """
+    if not {"--stdio", "--background"}.intersection(sys.argv[2:]):
+        return None
+    from toolscale.client.instance import HELD, place_of_command, try_hold  # noqa: PLC0415
+
+    place = place_of_command(sys.argv[2:])
+    if place is None:
+        return None
+    if "--stdio" in sys.argv:
+        from toolscale.stdio import serve_stdio  # noqa: PLC0415
+
+        serve_stdio(place)
+    held = try_hold(place.data_dir)
+    if held is None:
+        sys.exit(HELD)  # its starter waits for the process with the lock
+
+    def run() -> None:
+        from shared.service.logging import configure_logging  # noqa: PLC0415
+        from shared.settings import load_settings  # noqa: PLC0415
+        from toolscale.embedded.serve import serve  # noqa: PLC0415
+
+        with held:
+            settings = load_settings(data_dir=place.data_dir, mcp_config=place.mcp_config)
+            configure_logging(settings.log_level)
+            serve(settings, is_background=True)
+
+    return run

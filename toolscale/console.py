@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # A pipe has no width. One line per row suits grep and cut.
 PIPED_WIDTH = 200
@@ -22,13 +29,40 @@ out = Console(markup=False, emoji=False, width=_width())
 err = Console(stderr=True, markup=False, emoji=False)
 
 
+class Column(NamedTuple):
+    """A column of a table: numbers are right-aligned and never cut; other cells are folded in a narrow terminal."""
+
+    title: str
+    is_number: bool = False
+
+
+def print_lines(*lines: str) -> None:
+    """Print lines of results as they are, without colour; only a terminal wraps them."""
+    for line in lines:
+        out.print(line, highlight=False, soft_wrap=True)
+
+
 def print_json(document: object) -> None:
     """Print one JSON document in ASCII, unwrapped and without colour."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under the titles of their columns, within the width of the terminal."""
+    head, *body = _table([[column.title for column in columns], *rows], columns, out.width)
+    out.print(Text("\n".join(head), style="bold"), soft_wrap=True)
+    out.out("\n".join(line for lines in body for line in lines), highlight=False)
+
+
+def working(text: str) -> AbstractContextManager[object]:
+    """Show on stderr that something takes time, until the block ends; nothing where that is no terminal."""
+    return err.status(text) if err.is_terminal else nullcontext()
+
+
 def number_table(first_column: str, *columns: str) -> Table:
     """Return an empty table; all columns but the first are right-aligned numbers, which are never cut."""
+    from rich.table import Table  # noqa: PLC0415  # the commands with the shortest answers need none
+
     table = Table(box=None, header_style="bold")
     table.add_column(first_column, overflow="fold")
     for column in columns:
@@ -46,12 +80,38 @@ def percent(part: float | None) -> str:
     return "" if part is None else f"{part:.1%}"
 
 
-def ago(at: float | None, now: float) -> str:
-    """Return the time since `at` in the largest unit that fits; both times are seconds since the epoch."""
-    if at is None:
-        return "never"
-    passed_s = max(0.0, now - at)
-    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if passed_s >= length_s:
-            return f"{passed_s / length_s:.0f} {unit} ago"
-    return f"{passed_s:.0f} s ago"
+def _table(rows: Sequence[Sequence[str]], columns: Sequence[Column], width: int) -> Iterator[list[str]]:
+    """Yield the lines of each row. rich's table takes a millisecond for a row, which is too much for thousands."""
+    lengths = [[cell_len(cell) for cell in row] for row in rows]
+    widths = [max(of_column) for of_column in zip(*lengths, strict=True)]
+    too_wide = sum(widths) + 2 * len(widths) - 1 - width  # a space before each column, and one more between two
+    folded = [number for number, column in enumerate(columns) if not column.is_number]
+    while too_wide > 0 and (widest := max(folded, key=lambda number: widths[number])) is not None:
+        if widths[widest] <= 1:
+            break
+        others = [widths[number] for number in folded if widths[number] < widths[widest]]
+        cut = min(too_wide, widths[widest] - max(others, default=0), widths[widest] - 1)
+        widths[widest] -= max(1, cut)
+        too_wide -= max(1, cut)
+    for row, of_row in zip(rows, lengths, strict=True):
+        if all(length <= most for length, most in zip(of_row, widths, strict=True)):
+            yield [_line(row, of_row, widths, columns)]
+            continue
+        cells = [_folded(cell, most) for cell, most in zip(row, widths, strict=True)]
+        lines = [
+            [cell[number] if number < len(cell) else "" for cell in cells] for number in range(max(map(len, cells)))
+        ]
+        yield [_line(line, list(map(cell_len, line)), widths, columns) for line in lines]
+
+
+def _line(cells: Sequence[str], lengths: Sequence[int], widths: Sequence[int], columns: Sequence[Column]) -> str:
+    parts: list[str] = []
+    for cell, length, width, column in zip(cells, lengths, widths, columns, strict=True):
+        blank = " " * (width - length)
+        parts.append(blank + cell if column.is_number else cell + blank)
+    return (" " + "  ".join(parts)).rstrip()
+
+
+def _folded(cell: str, width: int) -> list[str]:
+    lines: Any = Text(cell).wrap(out, width, overflow="fold")
+    return [line.plain.rstrip() for line in lines] or [""]

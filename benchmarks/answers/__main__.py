@@ -17,14 +17,12 @@ from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
+from query.answers.budget import ResponsePolicy, counting
+from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
-from query.find import find_tool
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
-from query.response.find_response import FindResponse
-from query.response.timings import Timings
-from query.savings.ledger import Ledger
-from query.search.no_match import NO_THRESHOLD
+from query.find import Timings, find_tool
+from query.records import Ledger
+from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.settings import ResponseMode

@@ -19,8 +19,7 @@ from benchmarks.throughput.embedded import Producer, index_settings, up, wait_un
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import MIB
 from query.catalogue import catalogue_of
-from query.find import find_tool
-from query.response.timings import Timings
+from query.find import Timings, find_tool
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from toolscale.embedded.composition import Embedded, run_embedded

@@ -16,9 +16,7 @@ from benchmarks.page.results import Plan
 from benchmarks.throughput.catalogue import fill
 from benchmarks.throughput.corpus import definitions, server_id
 from benchmarks.throughput.embedded import embedded_settings
-from query.history import open_history
-from query.history.periods import today
-from query.history.store import RowKey, ServerSize
+from query.usage.usage import CatalogueSize, RowKey, open_usage, today
 from shared.catalog import OPERATOR_SOURCE, ServerRecord
 from shared.index.tools import ToolIndex
 from shared.settings import Settings
@@ -96,19 +94,17 @@ def _varied(record: ServerRecord, number: int) -> ServerRecord:
 
 
 def _write_history(settings: Settings, index: ToolIndex, plan: Plan) -> None:
-    sizes = {
-        record.server_id: ServerSize(record.tool_count, record.model_tokens["cl100k_base"])
-        for record in index.servers()
-    }
-    called = _called(len(sizes), plan)
-    with closing(open_history(settings)) as history:
+    records = index.servers()
+    tools, tokens = sum(each.tool_count for each in records), sum(each.model_tokens["cl100k_base"] for each in records)
+    called = _called(len(records), plan)
+    with closing(open_usage(settings)) as usage:
         for ago in range(plan.days):
             day = today() - timedelta(days=ago)
-            history.store_sizes(day, sizes)
+            usage.put_size(day, CatalogueSize(len(records), tools, tokens))
             used = {
                 RowKey(day, *each): {"answers": 9, "calls": 3, "failed_calls": 1, "bytes": 4_096} for each in called
             }
-            history.add(used)
+            usage.add(used)
 
 
 def _called(servers: int, plan: Plan) -> list[tuple[str, str, str]]:

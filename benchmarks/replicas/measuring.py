@@ -14,12 +14,12 @@ from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.system import System
 from benchmarks.search.results import Milliseconds
+from query.answers.budget import counting
+from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
-from query.response.find_response import FindResponse
-from query.savings.ledger import Ledger
-from query.search.no_match import NO_THRESHOLD
+from query.records import Ledger
+from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope, point_id
 from shared.settings import ResponseMode

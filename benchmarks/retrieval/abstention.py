@@ -16,8 +16,8 @@ from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
 from query.find import MATCH_CANDIDATES
-from query.search.no_match import NO_MATCH_THRESHOLD, fit
-from query.search.search import best, search
+from query.search.match import NO_MATCH_THRESHOLD, fit
+from query.search.search import hits, merged, search
 from query.search.steps import embed_steps
 from shared.catalog import Scope
 
@@ -122,6 +122,6 @@ def _best_fit(system: System, query: Query, scope: Scope) -> tuple[float, list[s
     """Return how well the best tool fits, judged as `find_tool` does, and the names of the first five."""
     (step,) = embed_steps([query.text], system.embedder)
     (found,) = results = search([step], scope, system.index)
-    tools = [hit.tool for hit in best(results, MATCH_CANDIDATES, system.index)]
+    tools = [hit.tool for hit in hits(merged(results)[:MATCH_CANDIDATES], results, system.index)]
     names = [tool.qualified_name for tool in tools[:FIRST]]
     return fit(found, tools, system.embedder) if tools else -math.inf, names

@@ -10,9 +10,8 @@ from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import Latency
 from benchmarks.retrieval.system import System
 from query.catalogue import Catalogue
-from query.find import find_tool
-from query.response.timings import Timings
-from query.savings.ledger import Ledger
+from query.find import Timings, find_tool
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.text.embedding import FastEmbedder

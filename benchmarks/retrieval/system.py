@@ -15,8 +15,8 @@ from mcp import Client
 
 from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
 from query.catalogue import Catalogue
-from query.replicas.serving import first_server
-from query.savings.ledger import Ledger
+from query.records import Ledger
+from query.replicas import first_server
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import OPERATOR_SOURCE, Listing

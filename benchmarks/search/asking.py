@@ -12,7 +12,7 @@ from benchmarks.search.results import Milliseconds, Parts, Searches
 from benchmarks.throughput.results import percentile
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.ranking import DEPTH, rank
 from query.search.request import FindRequest
 from shared.catalog import QueryVectors, Scope

@@ -18,8 +18,7 @@ from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import Found, Latency
 from query.catalogue import catalogue_of
-from query.find import find_tool
-from query.response.timings import Timings
+from query.find import Timings, find_tool
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.index.tools import ToolIndex

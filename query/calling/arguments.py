@@ -1,61 +1,51 @@
 """Validation of arguments against a tool's input schema, before anything is sent.
 
-The schema comes from a server and is not trusted: references outside it are not followed, and steps and time are
-bounded. A schema that is large, broken or too slow gives no verdict; the server validates in any case.
-Values that a server may convert or fill in are left to it.
-Regular expressions are not evaluated: one can run for years, and its dialect is not Python's.
+The schema comes from a server and is not trusted: references outside it are not followed, its size is limited, and
+its regular expressions have a limit on backtracking. Where a schema exceeds the limits or is broken, only the names
+of required and unknown parameters are checked; the server validates in any case.
+
+Frameworks fill in defaults and convert values in different ways. Such values are sent, and the server decides.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
-from functools import cache, lru_cache
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import (
-    SchemaError,
-    UnknownType,
-    ValidationError,
-    best_match,  # pyright: ignore[reportUnknownVariableType]  # typed in part
-)
-from jsonschema.protocols import Validator
-from jsonschema.validators import (
-    extend,  # pyright: ignore[reportUnknownVariableType]  # typed in part
-    validator_for,
-)
-from referencing import Registry
-from referencing.exceptions import Unresolvable
+from jsonschema_rs import FancyRegexOptions, ValidationError, ValidationErrorKind, Validator, validator_for
 
-from query.calling.conversion import may_be_accepted, missing
 from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
 from shared.quoting import encodable, quoted_name
 from shared.text.tokens import json_text
 
-MAX_STEPS = 100_000
-# Keywords within keywords; the library's Rust parts panic where Python's recursion ends.
+# Values of a schema in which each reference is replaced by its target; the schemas of real tools have hundreds.
+MAX_SCHEMA_VALUES = 5_000
 MAX_DEPTH = 64
-# Processor time of this thread; real schemas take a hundredth of it.
-MAX_SECONDS = 0.05
-# Checking a schema of this many values against its dialect takes about 0.1 s, once.
-MAX_SCHEMA_VALUES = 1_000
 MAX_DEFINITION_CHARACTERS = 64 << 10
-# Comparing all pairs grows with the square of their number.
-MAX_UNIQUE_ITEMS = 1_000
+# Values of the schema times those of the arguments.
+MAX_STEPS = 2_000_000
+# Regular expressions read texts, so a text counts as a value for each of these many characters.
+CHARACTERS_OF_A_VALUE = 64
+MAX_ERRORS = 1_000
+# Longer texts are not parsed.
+MAX_TEXT_CHARACTERS = 10_000
 _SHOWN_CHARACTERS = 200
 
-Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+# The engine runs plain expressions in linear time; only look-around and back-references need to backtrack.
+_PATTERNS = FancyRegexOptions(backtrack_limit=1_000, size_limit=1 << 20, dfa_size_limit=1 << 20)
 
-_steps_left: ContextVar[int] = ContextVar("steps_left")
-_depth: ContextVar[int] = ContextVar("depth", default=0)
-_ends_at_s: ContextVar[float] = ContextVar("ends_at_s")
+# With these, a reference can lead elsewhere than its JSON pointer does.
+_RELOCATING = ("$id", "$schema", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef")
+# Each level of these may validate all levels below it again.
+_REPEATING = ("unevaluatedProperties", "unevaluatedItems")
 
+_BOOLEAN_WORDS = frozenset(["true", "false", "yes", "no", "on", "off", "y", "n", "t", "f", "1", "0"])
 
-class _TooCostly(Exception):
-    """A verdict would take too long."""
+Path = Sequence[str | int]
 
 
 def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> None:
@@ -64,190 +54,229 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
     Raises:
         ArgumentsInvalid: the server surely rejects them; the reason never repeats a value of the caller.
     """
-    validator = _validator(definition.wire) if len(definition.wire) <= MAX_DEFINITION_CHARACTERS else None
-    if validator is None:
+    if len(definition.wire) > MAX_DEFINITION_CHARACTERS:
         return
-    _steps_left.set(MAX_STEPS)
-    _depth.set(0)
-    _ends_at_s.set(time.thread_time() + MAX_SECONDS)
-    try:
-        error = cast("ValidationError | None", best_match(_certain(validator.iter_errors(arguments))))
-        # an unchecked dialect may give a keyword another type: `required` of draft 3 is a boolean
-        problem = None if error is None else ArgumentsInvalid(_field(error), _reason(error))
-    except _UNCHECKABLE:
+    for schema, validator, values in _validators(definition.wire):
+        if _has_more_values(arguments, MAX_STEPS // values):
+            continue
+        try:
+            errors = list(islice(validator.iter_errors(arguments), MAX_ERRORS))
+        except ValueError:  # a lone surrogate, which the validator cannot read
+            continue
+        if certain := [error for error in errors if not _may_be_accepted(error, schema)]:
+            error = _innermost(_best(certain), schema)
+            raise ArgumentsInvalid(_field(error), _reason(error, schema))
         return
-    if problem is not None:
-        raise problem
-
-
-def _certain(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
-    """Yield the errors of values that no server accepts."""
-    for error in errors:
-        _count_step()
-        if not may_be_accepted(error):
-            yield error
-
-
-# Errors of hostile or broken schemas; the last ones come from keywords of unexpected types in unchecked dialects.
-_UNCHECKABLE = (
-    _TooCostly,
-    SchemaError,
-    UnknownType,
-    Unresolvable,
-    RecursionError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    KeyError,
-    ArithmeticError,
-)
 
 
 @lru_cache(maxsize=256)
-def _validator(wire: str) -> Validator | None:
-    """Return the validator of this schema, None if it gives no verdict."""
-    schema = ToolDefinition.from_wire(wire).as_object().get("inputSchema", {})
-    try:
-        return _checked(schema) if _is_simple(schema) else None
-    except _UNCHECKABLE:
-        return None
-
-
-def _checked(schema: Any) -> Validator:
-    dialect: Any = _bounded(validator_for(schema, default=Draft202012Validator))
-    dialect.check_schema(schema, format_checker=FormatChecker(()))  # would compile every regular expression
-    if isinstance(schema, dict):
-        # at a reference to the root, the library would switch to its own, unbounded dialect
-        schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
-    nothing_is_fetched: Registry[Any] = Registry()
-    return cast("Validator", dialect(schema, registry=nothing_is_fetched))
-
-
-def _is_simple(schema: Any) -> bool:
-    """Return whether a schema is small, of one dialect, and refers only by JSON pointers."""
-    left, values = [(schema, 0)], 0
-    while left:
-        value, depth = left.pop()
-        values += 1
-        if values > MAX_SCHEMA_VALUES or (isinstance(value, dict) and not _is_plain(cast("Any", value), depth)):
-            return False
-        left += [(inner, depth + 1) for inner in _inner(value)]
-    return True
-
-
-def _inner(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value).values()
-    return cast("Iterable[Any]", value) if isinstance(value, list) else ()
-
-
-def _is_plain(schema: dict[str, Any], depth: int) -> bool:
-    reference = schema.get("$ref", "#")
-    refers_within = not isinstance(reference, str) or reference == "#" or reference.startswith("#/")
-    changes_dialect = depth > 0 and isinstance(schema.get("$schema"), str)
-    return refers_within and not changes_dialect and schema.keys().isdisjoint(("$dynamicRef", "$recursiveRef"))
-
-
-@cache
-def _bounded(dialect: type[Validator]) -> type[Validator]:
-    """Return the dialect with its steps counted, without the keywords that cannot be bounded."""
-    keywords: dict[str, Keyword] = {
-        **dict(dialect.VALIDATORS),
-        "pattern": _no_verdict,
-        "patternProperties": _no_verdict,
-        "unevaluatedProperties": _no_verdict,
-        "unevaluatedItems": _no_verdict,
-        "additionalProperties": _unless_by_pattern(dialect.VALIDATORS["additionalProperties"]),
-        "uniqueItems": _unless_many(dialect.VALIDATORS["uniqueItems"]),
-    }
-    counted = {name: _counted(keyword) for name, keyword in keywords.items()}
-    bounded = cast("Any", extend(dialect, counted))  # type: ignore[no-untyped-call]  # as the library is
-    # a schema without keywords also takes time for each element
-    bounded.descend, bounded.iter_errors = _counting_steps(bounded.descend), _counting_steps(bounded.iter_errors)
-    return cast("type[Validator]", bounded)
-
-
-def _counting_steps(method: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
-    def spending(*args: Any, **kwargs: Any) -> Iterator[ValidationError]:
-        _count_step()
-        return method(*args, **kwargs)
-
-    return spending
-
-
-def _count_step() -> None:
-    left = _steps_left.get() - 1
-    if left < 0 or time.thread_time() > _ends_at_s.get():
-        raise _TooCostly
-    _steps_left.set(left)
-
-
-def _counted(keyword: Keyword) -> Keyword:
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        _count_step()
-        depth = _depth.get() + 1
-        if depth > MAX_DEPTH:
-            raise _TooCostly
-        _depth.set(depth)
+def _validators(wire: str) -> tuple[tuple[dict[str, Any], Validator, int], ...]:
+    """Return the schemas to try in this order, with their numbers of values: the whole one, and that of its names."""
+    schema = ToolDefinition.from_wire(wire).as_object().get("inputSchema")
+    if not isinstance(schema, dict):
+        return ()
+    whole = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$id"}
+    found: list[tuple[dict[str, Any], Validator, int]] = []
+    for candidate in (whole, _of_names(whole)):
+        values = _expanded_values(candidate)
+        if values is None:
+            continue
         try:
-            yield from keyword(validator, value, instance, schema) or ()
-        finally:
-            _depth.set(depth - 1)
-
-    return counted
-
-
-def _no_verdict(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> None:
-    return None
+            validator = validator_for(candidate, validate_formats=False, pattern_options=_PATTERNS, offline=True)
+        except ValueError:  # an invalid schema, an unknown dialect, or a reference to nothing
+            continue
+        found.append((candidate, validator, values))
+    return tuple(found)
 
 
-def _unless_by_pattern(keyword: Keyword) -> Keyword:
-    def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
-        return None if "patternProperties" in schema else keyword(validator, value, instance, schema)
-
-    return checked
-
-
-def _unless_many(keyword: Keyword) -> Keyword:
-    def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
-        many = validator.is_type(instance, "array") and len(instance) > MAX_UNIQUE_ITEMS
-        return None if many else keyword(validator, value, instance, schema)
-
-    return checked
+def _of_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a schema that names required and allowed parameters."""
+    properties = schema.get("properties")
+    named: dict[str, Any] = {"properties": {}}
+    if isinstance(properties, dict):
+        for name, of_name in cast("dict[str, Any]", properties).items():
+            named["properties"][name] = {"default": None} if _has_default(of_name) else {}
+        if schema.get("additionalProperties") is False and "patternProperties" not in schema:
+            named["additionalProperties"] = False
+    return named | {"required": schema["required"]} if "required" in schema else named
 
 
-def _field(error: Any) -> str:
+def _expanded_values(schema: dict[str, Any]) -> int | None:
+    """Return the number of values of a schema whose references are replaced by their targets.
+
+    Return None if it is too large, refers to itself, or refers to anything but a JSON pointer within it.
+    """
+    relocating = {*_RELOCATING, "id"} if "draft-04" in str(schema.get("$schema")) else _RELOCATING
+    values = 0
+    root = {key: value for key, value in schema.items() if key != "$schema"}
+    left: list[tuple[object, int, frozenset[str]]] = [(root, 0, frozenset())]
+    while left:
+        value, depth, within = left.pop()
+        values += 1
+        if values > MAX_SCHEMA_VALUES or depth > MAX_DEPTH:
+            return None
+        if isinstance(value, list):
+            left += [(inner, depth + 1, within) for inner in cast("list[object]", value)]
+        elif isinstance(value, dict):
+            keywords = cast("dict[str, object]", value)
+            is_relocated = any(isinstance(keywords.get(key), str | bool) for key in relocating)
+            if is_relocated or not keywords.keys().isdisjoint(_REPEATING):
+                return None
+            left += [(inner, depth + 1, within) for inner in keywords.values()]
+            reference = keywords.get("$ref")
+            if isinstance(reference, str):
+                is_pointer = reference == "#" or (reference.startswith("#/") and "%" not in reference)
+                if reference in within or not is_pointer:
+                    return None
+                parts = [part.replace("~1", "/").replace("~0", "~") for part in reference.split("/")[1:]]
+                left.append((_at(root, parts), depth + 1, within | {reference}))
+    return values
+
+
+def _at(root: object, path: Path) -> object:
+    """Return the value at this path, None if there is none."""
+    value: Any = root
+    for part in path:
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (LookupError, TypeError, ValueError):
+            return None
+    return value
+
+
+def _has_more_values(arguments: dict[str, Any], most: int) -> bool:
+    values, left = 0, list[Any]([arguments])
+    while left and values <= most:
+        value = left.pop()
+        values += 1
+        if isinstance(value, str):
+            values += len(value) // CHARACTERS_OF_A_VALUE
+        elif isinstance(value, list | dict):
+            left += cast("Iterable[Any]", value)  # the names of an object, or the items of an array
+            left += cast("dict[str, Any]", value).values() if isinstance(value, dict) else ()
+    return values > most
+
+
+def _may_be_accepted(error: ValidationError, schema: dict[str, Any]) -> bool:
+    """Return whether a server may convert the value, or fill it in."""
+    match error.kind:
+        case ValidationErrorKind.Type(types=types):
+            return _is_convertible(error.instance, types)
+        case ValidationErrorKind.Enum(options=options):
+            return _text(error.instance) in map(_text, options)
+        case ValidationErrorKind.Constant(expected_value=expected):
+            return _text(error.instance) == _text(expected)
+        case ValidationErrorKind.Required(property=name):
+            return _has_default(_properties(error, schema).get(name))
+        case ValidationErrorKind.AnyOf(context=branches) | ValidationErrorKind.OneOfNotValid(context=branches):
+            return any(all(_may_be_accepted(inner, schema) for inner in branch) for branch in branches)
+        case ValidationErrorKind.BacktrackLimitExceeded() | ValidationErrorKind.RegexEngineFailure():
+            return True
+        case _:
+            return False
+
+
+def _properties(error: ValidationError, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties of the nearest schema around the keyword of an error."""
+    path = error.schema_path
+    for end in reversed(range(len(path))):
+        around = _at(schema, path[:end])
+        if isinstance(around, dict) and isinstance(properties := cast("Any", around).get("properties"), dict):
+            return cast("dict[str, Any]", properties)
+    return {}
+
+
+def _has_default(schema: object) -> bool:
+    return isinstance(schema, dict) and "default" in schema
+
+
+def _is_convertible(value: object, types: Sequence[str]) -> bool:
+    if isinstance(value, str):
+        return any(_reads_as(value, name) for name in types)
+    is_scalar_expected = not {"array", "object"}.issuperset(types)
+    return value is None or (not isinstance(value, list | dict) and is_scalar_expected)
+
+
+def _reads_as(text: str, name: str) -> bool:
+    """Return whether a text reads as a value of this type."""
+    if len(text) > MAX_TEXT_CHARACTERS:
+        return True
+    match name:
+        case "boolean":
+            return text.strip().lower() in _BOOLEAN_WORDS
+        case "integer" | "number":
+            try:
+                float(text)
+            except ValueError:
+                return False
+            return True
+        case "null":
+            return text in ("", "null")
+        case _:
+            try:
+                return isinstance(json.loads(text), list if name == "array" else dict)
+            except (ValueError, RecursionError):
+                return False
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _best(errors: Sequence[ValidationError]) -> ValidationError:
+    """Return the error that is nearest to the root."""
+    return min(errors, key=lambda error: len(error.instance_path))
+
+
+def _innermost(error: ValidationError, schema: dict[str, Any]) -> ValidationError:
+    """Return the error within the only branch of `anyOf` or `oneOf` that allows a value of this type."""
+    match error.kind:
+        case ValidationErrorKind.AnyOf(context=branches) | ValidationErrorKind.OneOfNotValid(context=branches):
+            of_type = [branch for branch in branches if not any(_is_other_type(inner, error) for inner in branch)]
+            if len(of_type) == 1:
+                certain = [inner for inner in of_type[0] if not _may_be_accepted(inner, schema)]
+                return _innermost(_best(certain), schema)
+            return error
+        case _:
+            return error
+
+
+def _is_other_type(inner: ValidationError, error: ValidationError) -> bool:
+    """Return whether the branch of the inner error does not allow the type of the value."""
+    is_of_type = isinstance(inner.kind, ValidationErrorKind.Type | ValidationErrorKind.FalseSchema)
+    return is_of_type and inner.instance_path == error.instance_path
+
+
+def _field(error: ValidationError) -> str:
     """Return the path of the offending or missing value below `parameters`."""
-    path = ["parameters", *(quoted_name(str(part)) for part in error.absolute_path)]
-    if error.validator == "required":
-        path += map(quoted_name, missing(error)[:1])
-    elif error.validator == "additionalProperties":
-        path += map(quoted_name, _unknown(error)[:1])
+    path = ["parameters", *(quoted_name(str(part)) for part in error.instance_path)]
+    match error.kind:
+        case ValidationErrorKind.Required(property=name):
+            path.append(quoted_name(name))
+        case ValidationErrorKind.AdditionalProperties(unexpected=[name, *_]):
+            path.append(quoted_name(name))
+        case _:
+            pass
     return _shown(".".join(path))
 
 
-def _reason(error: Any) -> str:
-    match error.validator:
-        case "required":
-            expected = [error.schema.get("properties", {}).get(name) for name in missing(error)][:1]
-            return f"is required; its schema: {_shown(json_text(*expected))}" if any(expected) else "is required"
-        case "additionalProperties":
-            known = ", ".join(map(quoted_name, error.schema.get("properties", ()))) or "none"
+def _reason(error: ValidationError, schema: dict[str, Any]) -> str:
+    match error.kind:
+        case ValidationErrorKind.Required(property=name):
+            expected = _properties(error, schema).get(name)
+            return f"is required; its schema: {_shown(json_text(expected))}" if expected else "is required"
+        case ValidationErrorKind.AdditionalProperties():
+            known = ", ".join(map(quoted_name, _properties(error, schema))) or "none"
             return f"is no parameter of this tool; it has {_shown(known)}"
-        case "type":
-            return f"expected {_one_of(error.validator_value)}"
-        case "enum":
-            return f"expected {_one_of(error.validator_value)}"
-        case _:
-            return f"does not satisfy {error.validator} of the input schema: {_shown(json_text(error.validator_value))}"
+        case ValidationErrorKind.Type() | ValidationErrorKind.Enum():
+            return f"expected {_one_of(_at(schema, error.schema_path))}"
+        case kind:
+            value = _at(schema, error.schema_path)
+            return f"does not satisfy {kind.name} of the input schema: {_shown(json_text(value))}"
 
 
-def _unknown(error: Any) -> list[str]:
-    return [str(name) for name in error.instance if name not in error.schema.get("properties", {})]
-
-
-def _one_of(expected: list[Any] | str) -> str:
-    values = [expected] if isinstance(expected, str) else expected
+def _one_of(expected: object) -> str:
+    values = cast("list[object]", expected) if isinstance(expected, list) else [expected]
     return _shown(" or ".join(quoted_name(value) if isinstance(value, str) else json_text(value) for value in values))
 
 

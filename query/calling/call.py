@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from mcp import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     CallToolResult,
@@ -20,14 +19,13 @@ from mcp_types import (
 )
 
 from query.caller import Caller
-from query.calling.failover import ReplicatedCall
-from query.calling.pool import CallResources
 from query.calling.request import CallRequest
+from query.calling.sessions import CallResources
 from query.calling.tool_lookup import resolve_tool_name
 from query.calling.upstream_request import ResourceRead
-from query.calling.upstreams import Upstreams
+from query.calling.upstreams import ReplicatedCall, Upstreams
 from query.catalogue import Catalogue
-from query.policy.rules import Action, CallerRules
+from query.policy import Action, CallerRules
 from shared.catalog import IndexedTool, Scope, ServerRecord, ToolDefinition
 from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
 from shared.quoting import quoted_name
@@ -111,7 +109,7 @@ def check_parameters(request: CallRequest, resolved: ResolvedTool) -> None:
     Raises:
         ArgumentsInvalid: the tool's input schema forbids them.
     """
-    from query.calling.arguments import check_arguments  # noqa: PLC0415  # jsonschema, which `tools/list` does not need
+    from query.calling.arguments import check_arguments  # noqa: PLC0415  # a library of 15 MB, for calls alone
 
     check_arguments(resolved.tool.definition, request.parameters)
 
@@ -164,7 +162,7 @@ async def read_resource(
     try:
         result = await upstreams.read(read, server.endpoint, resources)
     except ServerFailed as error:
-        if isinstance(error.__cause__, MCPError) and error.__cause__.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
+        if error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
             raise ResourceNotFound(str(error)) from error
         raise
     if isinstance(result, InputRequiredResult):

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import anyio
 from mcp import Client, MCPError
-from mcp_types import Implementation
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    Implementation,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from prometheus_client import Counter
 from pydantic import ValidationError
 
-from query.calling.deadlines import CallDeadline
-from query.calling.delivery import NOT_FROM_THE_TOOL, PERHAPS_CARRIED_OUT, delivery_at_end, delivery_of_status
-from query.calling.limits import ResultSlot
-from query.calling.masking import CredentialMask
-from query.calling.session_state import CallCounter, Phase, Session, TargetMatch
+from query.calling.limits import CallLimits, ResultSlot
 from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
 from shared.errors import (
     Delivery,
     ProtocolViolation,
+    ServerAuthRequired,
     ServerError,
     ServerFailed,
+    ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
 )
 from shared.upstream.dial import open_transport
+from shared.upstream.masking import Mask
 from shared.upstream.session import (
     FOREIGN_ERRORS,
+    Allowance,
     HttpExchange,
     SessionState,
     answered,
@@ -49,83 +57,120 @@ if TYPE_CHECKING:
 
     from query.calling.upstream_request import ResultT, UpstreamRequest
 
+# A name server may return other addresses of a host each time; those that are missing for this long are gone.
+MOVED_AFTER_S = 60.0
+
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
 _US = Implementation(name="toolscale", version="1")
 
+_REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+# A proxy answers so after its server was removed.
+_NO_SERVER = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
+_NOT_FROM_THE_TOOL = (*_REJECTED, *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR))
+_WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """Limits on calls and connections; `timeout_s` includes connecting.
-
-    A child process may take `start_timeout_s` to start, if that is longer: it may install packages.
-    `per_caller` limits the calls in flight of one caller, `large_at_once` the large results in memory of all callers.
-    """
-
-    timeout_s: float = 60.0
-    start_timeout_s: float = 0.0
-    # A larger result would not fit the context window of any client.
-    max_message_bytes: int = 4 << 20
-    max_connections: int = 64
-    # Longer than a client pauses between two calls; an idle stdio server costs a process.
-    idle_s: float = 300.0
-    per_caller: int = 64
-    # Each takes up to 60 MiB while it is parsed.
-    large_at_once: int = 4
+FLOODS = Counter(
+    "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
+)
 
 
 class NothingSent(Exception):
     """The connection was dead before the call was sent, so the call may be sent again."""
 
 
+class CallDeadline:
+    """Limits the time to connect, then the time to answer; both are times of the event loop's clock.
+
+    The attempt runs within `scope`. A reconnection is limited by `connect_by` again.
+    """
+
+    def __init__(self, answer_by: float, connect_by: float | None = None) -> None:
+        self.answer_by = answer_by
+        self.connect_by = answer_by if connect_by is None else connect_by
+        self.scope = anyio.CancelScope()
+        self.connecting()
+
+    def connecting(self) -> None:
+        """Note that the attempt waits for a connection."""
+        self.is_connected = False
+        self.scope.deadline = self.connect_by
+
+    def connected(self) -> None:
+        """Note that the call may be sent from now on."""
+        self.is_connected = True
+        self.scope.deadline = self.answer_by
+
+
+class TargetMatch:
+    """The target of a connection, compared with targets that are resolved later."""
+
+    def __init__(self, target: Target, moved_after_s: float = MOVED_AFTER_S) -> None:
+        self.target = target
+        self._moved_after_s = moved_after_s
+        self._confirmed_at = anyio.current_time()
+
+    def matches(self, resolved: Target) -> bool:
+        """Return whether the resolved target has the same settings and shares, or shared lately, an address."""
+        ours = self.target
+        if not (isinstance(ours, HttpTarget) and isinstance(resolved, HttpTarget)):
+            return ours == resolved
+        if replace(resolved, addresses=ours.addresses) != ours:
+            return False
+        if ours.addresses == resolved.addresses or set(ours.addresses) & set(resolved.addresses):
+            self._confirmed_at = anyio.current_time()
+        return anyio.current_time() < self._confirmed_at + self._moved_after_s
+
+
 class Connection:
-    """A session that stays open while calls use it, and `limits.idle_s` longer."""
+    """A session that stays open while calls use it, and `limits.idle_s` longer.
+
+    `in_flight` counts its calls. `last_used` is the end of the last one, by the event loop's clock.
+    """
 
     def __init__(
         self, server_id: str, target: Target, limits: CallLimits, slot: ResultSlot, protocol_version: str | None
     ) -> None:
         """`slot` is for messages on a stream that calls share."""
+        self.in_flight = 0
+        self.last_used = self._last_message_at = anyio.current_time()
         self._target_match = TargetMatch(target)
         self._limits = limits
         self._open_within_s = limits.timeout_s
         if isinstance(target, StdioTarget):
             self._open_within_s = max(limits.timeout_s, limits.start_timeout_s)
-        self._slots = MessageSlots(slot)
         # a server of the handshake era can take ten seconds to answer the newer version probe
         self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
-        self._evidence = SessionState(
+        self._slots = MessageSlots(slot)
+        self._allowance = Allowance()
+        self._mask = Mask(credentials_of(target))
+        self._state = SessionState(
             server_id,
             anyio.CancelScope(deadline=anyio.current_time() + self._open_within_s),
             secrets_of(target),
             may_hold_large=self._slots.try_acquire,
+            allowance=self._allowance,
         )
-        self._mask = CredentialMask(credentials_of(target))
-        self._session = Session()
-        self._calls = CallCounter()
-        self._last_message_at = anyio.current_time()
+        self._client: Client | None = None  # while the session is open
+        self._was_opened = False
+        self._error: ServerError | None = None
+        self._settled = anyio.Event()  # the session is open, or failed
+        self._ended = anyio.Event()
+        self._takes_calls = True
+        self._drained = anyio.Event()  # no call is in flight, and no more are taken
 
     @property
     def accepts_calls(self) -> bool:
         """Return whether a call may use this connection, or wait until it is open."""
-        return self._calls.accepts_calls and not self._session.ended.is_set()
-
-    @property
-    def in_flight(self) -> int:
-        """Return the number of calls in flight."""
-        return self._calls.in_flight
-
-    @property
-    def last_used(self) -> float:
-        """Return the end of the last call, by the event loop's clock."""
-        return self._calls.last_used
+        return self._takes_calls and not self._drained.is_set() and not self._ended.is_set()
 
     @property
     def may_have_state(self) -> bool:
         """Return whether the server may keep state for this session; over HTTP without a session id, it cannot."""
         target = self._target_match.target
         is_by_id = isinstance(target, HttpTarget) and target.transport == "streamable-http"
-        return self._evidence.has_session_id or not is_by_id
+        return self._state.has_session_id or not is_by_id
 
     @property
     def waits_for_slot(self) -> bool:
@@ -138,31 +183,42 @@ class Connection:
 
     def retire(self) -> None:
         """Accept no more calls, and close after the last one."""
-        self._calls.drain()
+        self._takes_calls = False
+        if self.in_flight == 0:
+            self._drained.set()
+
+    def abort(self) -> None:
+        """End the session and its calls at once."""
+        self._state.scope.cancel()
 
     def is_silent_since(self, moment: float) -> bool:
         """Return whether the session is not open yet, or received no message since this moment."""
-        return not self._session.settled.is_set() or self._last_message_at < moment
+        return not self._settled.is_set() or self._last_message_at < moment
 
     def retire_if_silent_since(self, moment: float) -> None:
         """Retire an open connection that received no message since this moment of the event loop's clock."""
         # a child that still starts may install packages, so no second one may start
-        if self._session.settled.is_set() and self._last_message_at < moment:
+        if self._settled.is_set() and self._last_message_at < moment:
             self.retire()
 
     async def run(self) -> None:
         """Keep the session open until it is retired, is idle for too long, or breaks."""
         error: ServerError | None = None
         try:
-            with self._evidence.scope:
+            with self._state.scope:
                 await self._stay()
-            if self._evidence.scope.cancelled_caught:
-                error = self._end(self._out_of_time())
+            if self._state.scope.cancelled_caught:
+                reason = self._state.protocol_violation or f"no connection within {self._open_within_s:g} s"
+                error = self._reason(ServerTimeout(self._state.server_id, reason))
         except FOREIGN_ERRORS as foreign:
-            error = self._end(to_server_error(self._evidence, foreign))
+            error = self._reason(to_server_error(self._state, foreign))
         finally:
             self._slots.own.close()  # of a message that broke off
-            self._session.end(error)
+            self._client, self._error = None, error
+            self._settled.set()
+            self._ended.set()
+        if isinstance(error, ServerFlooded):
+            FLOODS.inc()
 
     async def opened(self) -> None:
         """Return once the session is open.
@@ -170,9 +226,9 @@ class Connection:
         Raises:
             ServerError: it cannot be opened, or has ended.
         """
-        await self._session.settled.wait()
-        if self._session.client is None:
-            raise self._session.error or self._broke()
+        await self._settled.wait()
+        if self._client is None:
+            raise self._error or self._broke()
 
     async def call(
         self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT, slot: ResultSlot, deadline: CallDeadline
@@ -186,45 +242,99 @@ class Connection:
         """
         # a message to a child counts as sent: a pipe does not acknowledge it
         exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
-        with self._calls.count_call(), _as_current(exchange):
-            return await self._call_once(call, on_progress, exchange, deadline)
-
-    async def _call_once(
-        self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT, exchange: HttpExchange, deadline: CallDeadline
-    ) -> ResultT:
-        was_open = self._session.phase is Phase.OPEN and self.accepts_calls
-        try:
-            await self._session.settled.wait()
-            deadline.connected()
-            return await self._send(call, on_progress)
-        except MCPError as error:
-            raise await self._to_call_error(error, exchange, was_open=was_open) from error
-        except ValidationError as error:
-            reason = f"answers with an invalid result: {first_problem(error)}"
-            raise ProtocolViolation(call.server_id, reason).with_delivery(Delivery.ANSWERED) from error
+        was_open = self._client is not None and self.accepts_calls
+        with self._counted(), _as_current(exchange):
+            try:
+                await self._settled.wait()
+                deadline.connected()
+                if self._client is None or self._drained.is_set():
+                    if self._was_opened or self._error is None:
+                        raise NothingSent
+                    raise self._error.with_delivery(Delivery.NOT_SENT)
+                return await call.send(self._client, on_progress)
+            except MCPError as error:
+                raise await self._call_error(error, exchange, was_open=was_open) from error
+            except ValidationError as error:
+                reason = f"answers with an invalid result: {first_problem(error)}"
+                raise ProtocolViolation(call.server_id, reason).with_delivery(Delivery.ANSWERED) from error
 
     async def _stay(self) -> None:
-        transport = self._observed(open_transport(self._target_match.target, *self._bounds(), self._evidence))
-        async with Client(transport, mode=self._mode, cache=None, client_info=_US) as client:
-            self._evidence.scope.deadline = float("inf")
-            self._session.open(client)
-            await self._calls.wait_until_idle(self._limits.idle_s)
-            self._evidence.scope.deadline = anyio.current_time() + _FAREWELL_S
-
-    def _bounds(self) -> tuple[int, float]:
         # no read timeout below the connection's lifetime: calls have their own deadlines, and an event stream may
         # be silent between two calls
-        return self._limits.max_message_bytes, self._limits.timeout_s + self._limits.idle_s
+        silence_s = self._limits.timeout_s + self._limits.idle_s
+        transport = open_transport(self._target_match.target, self._limits.max_message_bytes, silence_s, self._state)
+        async with Client(self._observed(transport), mode=self._mode, cache=None, client_info=_US) as client:
+            self._state.scope.deadline = float("inf")
+            self._client, self._was_opened = client, True
+            self._settled.set()
+            await self._until_idle()
+            self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
 
-    async def _send(self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT) -> ResultT:
-        client = self._session.client
-        if client is None or self._calls.drained.is_set():
-            if self._session.was_opened or self._session.error is None:
-                raise NothingSent
-            raise self._session.error.with_delivery(Delivery.NOT_SENT)
-        return self._mask.masked(await call.send(client, on_progress))
+    async def _until_idle(self) -> None:
+        """Return when the connection is retired and its calls have ended, or `idle_s` seconds after the last call."""
+        idle_s = self._limits.idle_s
+        while not self._drained.is_set():
+            with anyio.move_on_after(idle_s):
+                await self._drained.wait()
+            if self.in_flight == 0 and anyio.current_time() >= self.last_used + idle_s:
+                self._drained.set()
 
-    async def _to_call_error(
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self.last_used = anyio.current_time()
+            if not self._takes_calls:
+                self.retire()
+
+    @asynccontextmanager
+    async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
+        """Yield the transport's streams; the session drains when the incoming stream ends."""
+        async with transport as (incoming, outgoing):
+            yield (
+                ObservedReceiveStream(incoming, self._on_received, self._drained.set),
+                ObservedSendStream(outgoing, self._on_sending, self._on_sent),
+            )
+
+    async def _on_received(self, item: SessionMessage | Exception) -> None:
+        """Mask a message where it enters, and count it.
+
+        Raises:
+            ServerFlooded: too many requests of the server wait for their answers.
+        """
+        self._last_message_at = anyio.current_time()
+        if isinstance(item, SessionMessage):
+            match item.message:
+                case JSONRPCRequest():
+                    self._allowance.unanswered += 1
+                    self._state.count(0, 0)
+                case JSONRPCResponse(id=request_id) | JSONRPCError(id=request_id) if request_id is not None:
+                    self._allowance.end(request_id)
+                case _:
+                    pass
+            item.message = await self._mask.message(item.message)
+        self._slots.on_received(item)
+
+    def _on_sending(self, item: SessionMessage) -> None:
+        self._slots.on_sent(item)
+        match item.message:
+            case JSONRPCRequest(id=request_id):
+                self._allowance.begin(request_id)
+            case JSONRPCNotification(
+                method="notifications/cancelled", params={"requestId": int() | str() as cancelled}
+            ):
+                self._allowance.end(cancelled)
+            case _:
+                pass
+
+    def _on_sent(self, item: SessionMessage) -> None:
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._allowance.unanswered -= 1
+
+    async def _call_error(
         self, error: MCPError, exchange: HttpExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
@@ -232,51 +342,34 @@ class Connection:
             return NothingSent()
         if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):
-                await self._session.ended.wait()
+                await self._ended.wait()
             if was_open and not exchange.sent:
                 return NothingSent()
-            broke = self._session.error or self._broke()
-            return broke.with_delivery(delivery_at_end(broke, exchange))
+            broke = self._error or self._broke()
+            return broke.with_delivery(_delivery_at_end(broke, exchange))
         status = exchange.http_status
-        if status is not None and (status in NOT_FROM_THE_TOOL or is_stand_in(error)):
-            return to_answer_error(self._evidence, error, status).with_delivery(delivery_of_status(status))
-        words = answered(self._evidence, error, _QUOTED_CHARACTERS)
-        failed = ServerFailed(self._evidence.server_id, f"answers with an error: {words}")
+        if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
+            return to_answer_error(self._state, error, status).with_delivery(_delivery_of_status(status))
+        words = answered(self._state, error, _QUOTED_CHARACTERS)
+        failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
+        failed.code = error.code
         return failed.with_delivery(Delivery.ANSWERED)
 
     def _lost_session(self, exchange: HttpExchange) -> bool:
         """Return whether the server refused the call because it lost our session, such as by a restart."""
-        client = self._session.client
-        is_of_a_session = client is None or client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        is_of_a_session = self._client is None or self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
-    @asynccontextmanager
-    async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
-        """Yield the transport's streams; the session drains when the incoming stream ends."""
-        async with transport as (incoming, outgoing):
-            yield (
-                ObservedReceiveStream(incoming, self._on_message, self._calls.drained.set),
-                ObservedSendStream(outgoing, self._slots.on_sent),
-            )
-
-    def _on_message(self, message: object) -> None:
-        self._last_message_at = anyio.current_time()
-        self._slots.on_received(message)
-
-    def _end(self, of_opening: ServerError | None) -> ServerError:
+    def _reason(self, of_opening: ServerError | None) -> ServerError:
         """Return the error for interrupted calls: why the session never opened, or that it broke."""
-        if self._session.was_opened or of_opening is None:
-            return self._evidence.error or self._broke()
-        return self._evidence.error or of_opening
-
-    def _out_of_time(self) -> ServerError:
-        reason = self._evidence.protocol_violation or f"no connection within {self._open_within_s:g} s"
-        return ServerTimeout(self._evidence.server_id, reason)
+        if self._was_opened or of_opening is None:
+            return self._state.error or self._broke()
+        return self._state.error or of_opening
 
     def _broke(self) -> ServerError:
-        return ServerUnreachable(
-            self._evidence.server_id, f"the connection broke during the call, which {PERHAPS_CARRIED_OUT}"
-        )
+        broke = ServerUnreachable(self._state.server_id, "the connection broke during the call")
+        broke.in_mid_call = True
+        return broke
 
 
 @contextmanager
@@ -287,3 +380,17 @@ def _as_current(exchange: CallExchange) -> Generator[None]:
         yield
     finally:
         current_exchange.reset(token)
+
+
+def _delivery_at_end(error: ServerError, exchange: HttpExchange) -> Delivery:
+    """Return the delivery of a call whose connection ended; a rejected answer is an answer."""
+    if not exchange.sent:
+        return Delivery.NOT_SENT
+    if exchange.http_status is not None:
+        return _delivery_of_status(exchange.http_status)
+    return Delivery.UNKNOWN if isinstance(error, _WITHOUT_ANSWER) else Delivery.ANSWERED
+
+
+def _delivery_of_status(status: int) -> Delivery:
+    """Return the delivery of a call that got this error status, and no answer of the tool."""
+    return Delivery.NOT_SENT if status in _REJECTED or status in _NO_SERVER else Delivery.UNKNOWN

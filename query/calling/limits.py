@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from shared.errors import CallsExhausted, Delivery
 
@@ -16,18 +16,42 @@ TURN_S = 2.0
 _WAITING_S = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """Limits on calls and connections; `timeout_s` includes connecting.
+
+    A child process may take `start_timeout_s` to start, if that is longer: it may install packages.
+    `per_caller` limits the calls in flight of one caller, `large_at_once` the large results in memory of all callers.
+    """
+
+    timeout_s: float = 60.0
+    start_timeout_s: float = 0.0
+    # A larger result would not fit the context window of any client.
+    max_message_bytes: int = 4 << 20
+    max_connections: int = 64
+    # Longer than a client pauses between two calls; an idle stdio server costs a process.
+    idle_s: float = 300.0
+    per_caller: int = 64
+    # Each takes up to 60 MiB while it is parsed.
+    large_at_once: int = 4
+
+
 class Admission:
     """Admits calls within a limit per caller, and large results within a limit for all callers.
 
-    Safe to use from several threads.
+    A large result that is read for longer than `TURN_S` loses its slot to one that waits. The slots of one owner share
+    half of the limit while those of others wait.
     """
 
     def __init__(self, per_caller: int, large_at_once: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._per_caller = per_caller
         self._large_at_once = large_at_once
+        self._clock_s = clock_s
         self._in_flight: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._turns = _Turns(large_at_once, clock_s)
+        # When each slot was acquired; infinite once its result is complete.
+        self._held: dict[ResultSlot, float] = {}
+        # When each owner was last refused a slot.
+        self._refused: dict[str, float] = {}
 
     @contextmanager
     def admitted(self, caller: str) -> Generator[ResultSlot]:
@@ -36,17 +60,22 @@ class Admission:
         Raises:
             CallsExhausted: the caller has as many calls in flight as the limit allows.
         """
-        self._begin(caller)
+        if self._in_flight[caller] >= self._per_caller:
+            limit = f"{caller} has {self._per_caller} calls in flight, as many as the limit per caller allows"
+            raise CallsExhausted(f"{limit}; wait until a call has ended, or call again in a second")
+        self._in_flight[caller] += 1
         slot = self.slot(caller)
         try:
             yield slot
         finally:
             slot.close()
-            self._end(caller)
+            self._in_flight[caller] -= 1
+            if not self._in_flight[caller]:
+                del self._in_flight[caller]
 
     def slot(self, owner: str = "") -> ResultSlot:
-        """Return a slot that is not acquired yet; the slots of one owner share half of the limit while others wait."""
-        return ResultSlot(self._turns, owner)
+        """Return a slot that is not acquired yet."""
+        return ResultSlot(self, owner)
 
     def no_slot(self) -> CallsExhausted:
         """Return the error for a call that timed out before it could acquire its slot."""
@@ -56,105 +85,69 @@ class Admission:
             Delivery.UNKNOWN,
         )
 
-    def _begin(self, caller: str) -> None:
-        with self._lock:
-            if self._in_flight[caller] >= self._per_caller:
-                limit = f"{caller} has {self._per_caller} calls in flight, as many as the limit per caller allows"
-                raise CallsExhausted(f"{limit}; wait until a call has ended, or call again in a second")
-            self._in_flight[caller] += 1
-
-    def _end(self, caller: str) -> None:
-        with self._lock:
-            self._in_flight[caller] -= 1
-            if not self._in_flight[caller]:
-                del self._in_flight[caller]
-
-
-class ResultSlot:
-    """Permission to keep one large result in memory. Acquired in one event loop, closed in any thread.
-
-    A result that is read for longer than TURN_S loses its slot to one that waits, and acquires it again to read on.
-    """
-
-    def __init__(self, turns: _Turns, owner: str) -> None:
-        self.owner = owner
-        self.is_waiting = False
-        self._turns = turns
-        self._is_closed = False
-        self._lock = threading.Lock()
-
-    def try_acquire(self) -> bool:
-        """Return whether a large result may be read; after `close`, always: its call keeps no result."""
-        with self._lock:
-            self.is_waiting = not (self._is_closed or self._turns.acquire(self))
-            return not self.is_waiting
-
-    def hand_over(self, successor: ResultSlot) -> None:
-        """Give the permission, if it is held, to the slot of the call that has received the whole result."""
-        with successor._lock:
-            self._turns.settle(self, None if successor._is_closed else successor)
-
-    def settle(self) -> None:
-        """Keep the slot, if it is held, until it is released: the result is complete."""
-        self._turns.settle(self, self)
-
-    def release(self) -> bool:
-        """Return the slot, and whether it was held."""
-        with self._lock:
-            return self._turns.release(self)
-
-    def close(self) -> None:
-        """Release the slot and never hold it again."""
-        with self._lock:
-            self._is_closed = True
-        self.release()
-
-
-class _Turns:
-    """The slots that are held, and since when; a settled slot is not taken back. Safe to use from several threads."""
-
-    def __init__(self, most: int, clock_s: Callable[[], float]) -> None:
-        self._most = most
-        self._clock_s = clock_s
-        self._held: dict[ResultSlot, float] = {}
-        self._refused: dict[str, float] = {}
-        self._lock = threading.Lock()
-
     def acquire(self, slot: ResultSlot) -> bool:
         """Return whether the slot is held now."""
-        with self._lock:
-            if slot in self._held:
-                return True
-            now = self._clock_s()
-            self._refused = {owner: at for owner, at in self._refused.items() if now - at < _WAITING_S}
-            if self._has_its_share(slot.owner) or not self._has_room(now):
-                self._refused[slot.owner] = now
-                return False
-            self._held[slot] = now
+        if slot in self._held:
             return True
+        now = self._clock_s()
+        self._refused = {owner: at for owner, at in self._refused.items() if now - at < _WAITING_S}
+        if self._has_its_share(slot.owner) or not self._has_room(now):
+            self._refused[slot.owner] = now
+            return False
+        self._held[slot] = now
+        return True
 
     def settle(self, slot: ResultSlot, successor: ResultSlot | None) -> None:
         """Hold the successor in place of the slot, if that is held, until it is released."""
-        with self._lock:
-            if self._held.pop(slot, None) is not None and successor is not None:
-                self._held[successor] = float("inf")
+        if self.release(slot) and successor is not None:
+            self._held[successor] = float("inf")
 
     def release(self, slot: ResultSlot) -> bool:
         """Return whether the slot was held; it no longer is."""
-        with self._lock:
-            return self._held.pop(slot, None) is not None
+        return self._held.pop(slot, None) is not None
 
     def _has_its_share(self, owner: str) -> bool:
-        """Return whether other owners wait, and this one holds half of the slots."""
         held = sum(slot.owner == owner for slot in self._held)
-        return held >= max(1, self._most // 2) and bool(self._refused.keys() - {owner})
+        return held >= max(1, self._large_at_once // 2) and bool(self._refused.keys() - {owner})
 
     def _has_room(self, now: float) -> bool:
         """Return whether a slot is free; take back the one that is held for too long."""
-        if len(self._held) < self._most:
+        if len(self._held) < self._large_at_once:
             return True
         oldest = min(self._held, key=self._held.__getitem__)
         if now - self._held[oldest] < TURN_S:
             return False
         del self._held[oldest]
         return True
+
+
+class ResultSlot:
+    """Permission to keep one large result in memory."""
+
+    def __init__(self, admission: Admission, owner: str) -> None:
+        self.owner = owner
+        self.is_waiting = False
+        self._admission = admission
+        self._is_closed = False
+
+    def try_acquire(self) -> bool:
+        """Return whether a large result may be read; after `close`, always: its call keeps no result."""
+        self.is_waiting = not (self._is_closed or self._admission.acquire(self))
+        return not self.is_waiting
+
+    def hand_over(self, successor: ResultSlot) -> None:
+        """Give the permission, if it is held, to the slot of the call that has received the whole result."""
+        self._admission.settle(self, None if successor._is_closed else successor)
+
+    def settle(self) -> None:
+        """Keep the slot, if it is held, until it is released: the result is complete."""
+        self._admission.settle(self, self)
+
+    def release(self) -> bool:
+        """Return the slot, and whether it was held."""
+        return self._admission.release(self)
+
+    def close(self) -> None:
+        """Release the slot and never hold it again."""
+        self._is_closed = True
+        self.release()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import Field, model_validator
 
-from query.paging.request import ToolRequest, without_empty
+from query.answers.budget import ToolRequest, without_empty
 from query.search.request import ToolName
 
 _TOOL_NAMES = ("tool_name", "name")

@@ -1,8 +1,8 @@
-"""Streams that report each message, and the slots for large ones."""
+"""The messages of a connection: observed on their way, and the slots for large ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,9 +18,9 @@ from shared.upstream.session import HttpExchange, current_exchange
 
 
 class ObservedReceiveStream(ObjectReceiveStream[Any]):
-    """Calls `on_message` with each incoming message, and `on_end` when the stream ends."""
+    """Awaits `on_message` with each incoming item, and calls `on_end` when the stream ends."""
 
-    def __init__(self, stream: Any, on_message: Callable[[object], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_message: Callable[[Any], Awaitable[None]], on_end: Callable[[], None]) -> None:
         self._stream = stream
         self._on_message = on_message
         self._on_end = on_end
@@ -28,12 +28,12 @@ class ObservedReceiveStream(ObjectReceiveStream[Any]):
     @override
     async def receive(self) -> Any:
         try:
-            message = await self._stream.receive()
+            item = await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
-        self._on_message(message)
-        return message
+        await self._on_message(item)
+        return item
 
     @override
     async def aclose(self) -> None:
@@ -41,16 +41,18 @@ class ObservedReceiveStream(ObjectReceiveStream[Any]):
 
 
 class ObservedSendStream(ObjectSendStream[Any]):
-    """Calls `on_message` with each outgoing message, in the sender's context."""
+    """Calls `on_message` with each outgoing item, in the sender's context, and `on_sent` once it was taken."""
 
-    def __init__(self, stream: Any, on_message: Callable[[object], None]) -> None:
+    def __init__(self, stream: Any, on_message: Callable[[Any], None], on_sent: Callable[[Any], None]) -> None:
         self._stream = stream
         self._on_message = on_message
+        self._on_sent = on_sent
 
     @override
     async def send(self, item: Any) -> None:
         self._on_message(item)
         await self._stream.send(item)
+        self._on_sent(item)
 
     @override
     async def aclose(self) -> None:
@@ -65,7 +67,7 @@ class CallExchange(HttpExchange):
 
 
 class MessageSlots:
-    """The slots for the large messages of one connection; all methods run in its event loop.
+    """The slots for the large messages of one connection.
 
     An HTTP response belongs to one call and acquires that call's slot. A stream that calls share acquires the
     connection's own slot; after parsing, the answered call acquires its slot instead.

@@ -1,25 +1,29 @@
-"""Resolution of a tool's name within the caller's scope."""
+"""Resolution of tools' names within the caller's scope.
+
+`server:tool` names one tool. `tool` and `tool@digest` name a definition if all servers that have it are
+interchangeable. A server may give its tool any name, also one that reads as another server's tool: such a tool is
+reached as `server:tool` alone, so that no name leads to a server that it does not mean.
+"""
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from query.catalogue import Catalogue
-from query.replicas.sets import ReplicaSets
-from query.search.search import best, search
+from query.replicas import MAX_NAMESAKES, ReplicaSets, reads_as_another_name, split_name, without_digest
+from query.search.ranking import DEPTH, rank
+from query.search.search import STEPS_AT_A_TIME
 from query.search.steps import embed_steps
-from shared.catalog import IndexedTool, Scope, Status
+from query.turns import give_way
+from shared.catalog import IndexedTool, Scope, Status, ToolName, point_id
 from shared.errors import ServerNotRunning, ToolNotFound
 from shared.index.tools import ToolIndex
 
-CANDIDATES = 10
 NEAREST = 3
 _HIDDEN: tuple[Status, ...] = ("stopped", "quarantined")
-_JOINT = re.compile(r"(?=(__|[./]))")
-_DIGEST = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,162 +38,146 @@ class ResolvedName:
     is_server_named: bool
 
 
-def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> ResolvedName:
-    """Return the tool of the scope that a name stands for: `server:tool`, an unambiguous `tool`, or `tool@digest`.
+Resolution = ResolvedName | ToolNotFound | ServerNotRunning
 
-    A name with a colon, or with `server_id`, never returns a tool of another server. Without a server, a
-    name is unambiguous if all its tools have the same definition. An exact name has precedence over a digest.
-    If no tool has the name, `server.tool`, `server__tool` and `server/tool` stand for `server:tool`.
+
+def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> ResolvedName:
+    """Return the tool of the scope that a name stands for; with `server_id`, the tool of this server.
 
     Raises:
         ToolNotFound: no tool has this name, or several definitions do; the error names candidates.
         ServerNotRunning: the tool's server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
     """
-    owner_id = server_id or _server_of_name(name, scope, catalogue)
-    if owner_id is not None:
-        return _resolve_on_server(name, scope, catalogue, owner_id)
-    catalogue.ledger.refresh()
-    sets = catalogue.ledger.replica_sets(scope)
-    narrowed = sets.without_copies(scope)
-    definitions = _by_definition(_all_named(name, narrowed, catalogue.index, len(sets.representatives)), sets)
-    if len(definitions) > 1:
-        raise ToolNotFound(name, "is a tool of several servers", _candidates(definitions, sets))
-    if definitions:
-        (tools,) = definitions
-        if tools[0].qualified_name == name:  # its server's record is missing
-            return ResolvedName(tools[0], (tools[0].server_id,), is_server_named=True)
-        return ResolvedName(tools[0], _servers(tools, sets), is_server_named=False)
-    _raise_if_not_running(name, scope, catalogue)
-    if joined := _resolve_joined(name, scope, catalogue):
-        return joined
-    raise _not_found(name, narrowed, catalogue)
+    if server_id is not None and not name.startswith(f"{server_id}:"):
+        name = f"{server_id}:{name}"
+    resolution = resolve_tool_names([name], scope, catalogue)[name]
+    if isinstance(resolution, ResolvedName):
+        return resolution
+    raise resolution
 
 
-def nearest(name: str, scope: Scope, catalogue: Catalogue) -> tuple[str, ...]:
-    """Return the qualified names of the tools nearest to a name, the nearest first.
+def resolve_tool_names(names: Collection[str], scope: Scope, catalogue: Catalogue) -> dict[str, Resolution]:
+    """Return the tool of each name, or the reason why it stands for none, in the order of the names.
+
+    Any number of names takes a handful of reads, and a search for every five without a tool.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    steps = embed_steps([name], catalogue.embedder)
-    hits = best(search(steps, scope, catalogue.index), NEAREST, catalogue.index)
-    return tuple(hit.tool.qualified_name for hit in hits)
+    with_server = [name for name in names if ":" in name]
+    bare = [name for name in names if ":" not in name]
+    resolved = _with_server(with_server, scope, catalogue.index) if with_server else {}
+    resolved |= _without_server(bare, scope, catalogue) if bare else {}
+    unknown = [name for name in names if name not in resolved]
+    for name, candidates in _nearest(unknown, scope, catalogue):
+        reason = f"is no tool that you may use{'; the nearest' if candidates else ''}"
+        resolved[name] = ToolNotFound(name, reason, candidates)
+    return {name: resolved[name] for name in names}
 
 
-def _resolve_on_server(name: str, scope: Scope, catalogue: Catalogue, server_id: str) -> ResolvedName:
-    of_server = _only(scope, server_id)
-    for known_as in (name, f"{server_id}:{name}", *_without_server(name, server_id)):
-        for tool in _tools_named(known_as, of_server, catalogue.index, CANDIDATES):
-            return ResolvedName(tool, (server_id,), is_server_named=True)
-        _raise_if_not_running(known_as, of_server, catalogue)
-    raise _not_found(name, scope, catalogue)
+def _with_server(names: Sequence[str], scope: Scope, index: ToolIndex) -> dict[str, Resolution]:
+    points = {name: point_id(*split_name(name)) for name in names}
+    tools = index.get(list(points.values()))
+    resolved: dict[str, Resolution] = {}
+    for name, point in points.items():
+        tool = tools.get(point)
+        if tool is not None and scope.contains(tool):
+            resolved[name] = ResolvedName(tool, (tool.server_id,), is_server_named=True)
+        elif tool is not None and tool.status in _HIDDEN and replace(scope, status=tool.status).contains(tool):
+            resolved[name] = _not_running(tool.server_id, tool.status)
+    return resolved
 
 
-def _resolve_joined(name: str, scope: Scope, catalogue: Catalogue) -> ResolvedName | None:
-    """Return the tool of a name such as `server.tool`; None where no server of the scope has it.
+def _without_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> dict[str, Resolution]:
+    index, ledger = catalogue.index, catalogue.ledger
+    ledger.refresh()
+    sets = ledger.replica_sets(scope)
+    by_name = _tools_by_name(names, sets.without_copies(scope), index, len(sets.representatives))
+    choices = {name: _definitions(name, by_name[without_digest(name)], sets) for name in names}
 
-    Raises:
-        ToolNotFound: the name may stand for tools of several servers.
-        ServerNotRunning: the tool's server is stopped or quarantined.
+    resolved: dict[str, Resolution] = {}
+    strangers_only = [name for name in names if all(tool.server_id in sets.strangers for tool in chain(*choices[name]))]
+    for name, tool, status in _stopped(strangers_only, scope, sets, index):
+        record = ledger.record(tool.server_id)
+        if not choices[name]:
+            resolved.setdefault(name, _not_running(tool.server_id, status))
+        elif record and record.has_owner:  # a stranger does not take the name of an owner's tool meanwhile
+            choices[name].append([tool])
+
+    points = {name: _point_of(found[0][0]) for name, found in choices.items() if len(found) == 1}
+    tools = index.get(list(points.values()))
+    for name, found in choices.items():
+        if len(found) > 1:
+            candidates = sorted(f"{servers[0].server_id}:{servers[0].name}" for servers in found)
+            resolved[name] = ToolNotFound(name, "is a tool of several servers", tuple(candidates))
+        elif found and points[name] in tools:
+            servers = sorted({replica for tool in found[0] for replica in sets.replicas(tool.server_id)})
+            resolved[name] = ResolvedName(tools[points[name]], tuple(servers), is_server_named=False)
+    return resolved
+
+
+def _tools_by_name(
+    names: Sequence[str], scope: Scope, index: ToolIndex, servers: int
+) -> defaultdict[str, list[ToolName]]:
+    """Return all tools of the scope, which has so many servers, with one of these names, by their own name."""
+    own = {without_digest(name) for name in names}
+    found = index.tool_names(own, scope, MAX_NAMESAKES)
+    by_name: defaultdict[str, list[ToolName]] = defaultdict(list)
+    if len(found) < MAX_NAMESAKES:
+        for tool in found:
+            by_name[tool.name].append(tool)
+        return by_name
+    for name in sorted(own):  # many servers have one of the names, and may hide the tools with the others
+        give_way()
+        by_name[name] = index.tool_names({name}, scope, max(servers, 1))
+    return by_name
+
+
+def _definitions(name: str, tools: Collection[ToolName], sets: ReplicaSets) -> list[list[ToolName]]:
+    """Return the tools that a name may stand for, in groups of equal definitions on interchangeable servers.
+
+    A cleared digest equals no other.
     """
-    splits = [split for split in _splits(name) if _is_known(split[0], scope, catalogue)]
-    found = {
-        tool.qualified_name: tool
-        for server_id, tool_name in splits
-        for tool in _tools_named(f"{server_id}:{tool_name}", _only(scope, server_id), catalogue.index, CANDIDATES)
-    }
-    if len(found) > 1:
-        raise ToolNotFound(name, "may be a tool of several servers", tuple(sorted(found)))
-    for tool in found.values():
-        return ResolvedName(tool, (tool.server_id,), is_server_named=True)
-    for server_id, tool_name in splits:
-        _raise_if_not_running(f"{server_id}:{tool_name}", _only(scope, server_id), catalogue)
-    return None
-
-
-def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """Yield each server and tool that a name may consist of."""
-    for found in _JOINT.finditer(name):
-        yield name[: found.start()], name[found.end(1) :]
-
-
-def _without_server(name: str, server_id: str) -> list[str]:
-    """Return the qualified names of a server's tool whose name, after the server's, repeats the server."""
-    own = name.removeprefix(f"{server_id}:")
-    return [f"{server_id}:{tool_name}" for server, tool_name in _splits(own) if server == server_id]
-
-
-def _is_known(server_id: str, scope: Scope, catalogue: Catalogue) -> bool:
-    # a name may contain many joints, so the index is not read for each
-    record = catalogue.ledger.record(server_id)
-    return record is not None and replace(scope, status=record.status).admits(record)
-
-
-def _server_of_name(name: str, scope: Scope, catalogue: Catalogue) -> str | None:
-    """Return the server of the scope that a name begins with, in any status; a server's id contains no colon."""
-    server_id, colon, _ = name.partition(":")
-    record = catalogue.index.server(server_id) if colon else None
-    return server_id if record and replace(scope, status=record.status).admits(record) else None
-
-
-def _only(scope: Scope, server_id: str) -> Scope:
-    allowed = frozenset({server_id})
-    return replace(scope, servers=allowed if scope.servers is None else allowed & scope.servers)
-
-
-def _all_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
-    """Return the tools with this name; `limit` is the number of servers in the scope."""
-    found = _tools_named(name, scope, index, CANDIDATES)
-    if len(found) == CANDIDATES and len({tool.digest for tool in found}) == 1:
-        found = _tools_named(name, scope, index, max(limit, CANDIDATES))  # another definition may follow
-    return found or _tools_of_definition(name, scope, index, max(limit, CANDIDATES))
-
-
-def _tools_named(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
-    tools = index.find_by_name(name, scope, limit)
-    # a tool's own name may have a colon, and must not receive the calls of another server's tool
-    return [tool for tool in tools if tool.qualified_name == name] if ":" in name else tools
-
-
-def _tools_of_definition(name: str, scope: Scope, index: ToolIndex, limit: int) -> list[IndexedTool]:
-    """Return the tools that a name of the form `tool@digest` stands for."""
-    tool_name, _, prefix = name.rpartition("@")
-    if not (tool_name and _DIGEST.fullmatch(prefix)):
+    digest = name.removeprefix(without_digest(name)).removeprefix("@")
+    if not digest and reads_as_another_name(name, sets.visible):
         return []
-    return [tool for tool in index.find_by_name(tool_name, scope, limit) if tool.digest.startswith(prefix)]
-
-
-def _by_definition(tools: Collection[IndexedTool], sets: ReplicaSets) -> list[list[IndexedTool]]:
-    """Return the tools in groups of equal digests on interchangeable servers; a cleared digest equals no other."""
-    groups: dict[tuple[str, str], list[IndexedTool]] = defaultdict(list)
-    for tool in sorted(tools, key=lambda tool: tool.qualified_name):
-        groups[tool.digest or tool.qualified_name, sets.kind(tool.server_id)].append(tool)
+    groups: dict[tuple[str, str], list[ToolName]] = defaultdict(list)
+    for tool in sorted(tools, key=lambda tool: tool.server_id):
+        if tool.digest.startswith(digest):
+            groups[tool.digest or tool.server_id, sets.kind(tool.server_id)].append(tool)
     return list(groups.values())
 
 
-def _servers(tools: Sequence[IndexedTool], sets: ReplicaSets) -> tuple[str, ...]:
-    return tuple(sorted({replica for tool in tools for replica in sets.replicas(tool.server_id)}))
+def _stopped(
+    names: Sequence[str], scope: Scope, sets: ReplicaSets, index: ToolIndex
+) -> Iterator[tuple[str, ToolName, Status]]:
+    """Yield the tools with one of these names whose servers do not run, by server, and the name that they have."""
+    asked = {name for name in names if without_digest(name) != name or not reads_as_another_name(name, sets.visible)}
+    for status in _HIDDEN if asked else ():
+        tools = index.tool_names(set(map(without_digest, asked)), replace(scope, status=status), MAX_NAMESAKES)
+        for tool in sorted(tools, key=lambda tool: tool.server_id):
+            for name in asked.intersection((tool.name, f"{tool.name}@{tool.digest[:8]}")):
+                yield name, tool, status
 
 
-def _candidates(definitions: Sequence[Sequence[IndexedTool]], sets: ReplicaSets) -> tuple[str, ...]:
-    """Return a name for each definition: that of the tool, or of the definition if it alone has several servers."""
-    kinds = Counter(tools[0].digest for tools in definitions)
-
-    def name_of(tools: Sequence[IndexedTool]) -> str:
-        is_own = bool(tools[0].digest) and kinds[tools[0].digest] == 1
-        return tools[0].definition_name if is_own and len(_servers(tools, sets)) > 1 else tools[0].qualified_name
-
-    return tuple(sorted(map(name_of, definitions)))
+def _not_running(server_id: str, status: Status) -> ServerNotRunning:
+    return ServerNotRunning(server_id, f"is {status}, so its tools cannot be called now")
 
 
-def _raise_if_not_running(name: str, scope: Scope, catalogue: Catalogue) -> None:
-    for status in _HIDDEN:
-        hidden = replace(scope, status=status)
-        for tool in sorted(_all_named(name, hidden, catalogue.index, CANDIDATES), key=lambda tool: tool.qualified_name):
-            raise ServerNotRunning(tool.server_id, f"is {status}, so its tools cannot be called now")
+def _nearest(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each name with the qualified names of the tools nearest to it, the nearest first."""
+    points: dict[str, list[str]] = {}
+    for start in range(0, len(names), STEPS_AT_A_TIME):
+        give_way()
+        part = names[start : start + STEPS_AT_A_TIME]
+        queries = [step.whole for step in embed_steps(part, catalogue.embedder)]
+        for name, candidates in zip(part, catalogue.index.search(queries, scope, DEPTH), strict=True):
+            points[name] = list(islice(rank(candidates), NEAREST))
+    tools = catalogue.index.get(list(dict.fromkeys(chain(*points.values()))))
+    for name, nearest in points.items():
+        yield name, tuple(tools[point].qualified_name for point in nearest if point in tools)
 
 
-def _not_found(name: str, scope: Scope, catalogue: Catalogue) -> ToolNotFound:
-    candidates = nearest(name, scope, catalogue)
-    return ToolNotFound(name, f"is no tool that you may use{'; the nearest' if candidates else ''}", candidates)
+def _point_of(tool: ToolName) -> str:
+    return point_id(tool.server_id, tool.name)

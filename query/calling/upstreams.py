@@ -1,88 +1,214 @@
-"""The connections for calls, in one event loop and thread.
+"""Calls of tools on the servers that own them: another replica is tried where the first one fails.
 
-They outlive the request that opened them, and end with the service however it is served.
+A call that was certainly not sent may always be tried again. One that may have been carried out is sent again only
+if its tool declares that a repetition changes nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import structlog
 
-from query.calling.connection import CallLimits
-from query.calling.endpoints import Dial, TargetResolver
-from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
-from query.calling.limits import Admission
-from query.calling.pool import CallResources, Pool
+from query.calling.choice import CircuitBreaker, GivenUp, LastReplicas, ReplicaChoice
+from query.calling.connection import CallDeadline
+from query.calling.limits import Admission, CallLimits
+from query.calling.sessions import CallResources, Dial, Sessions
+from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
+from shared.catalog import Endpoint, ServerRecord
+from shared.errors import (
+    PERHAPS_CARRIED_OUT,
+    CallsExhausted,
+    Delivery,
+    ReplicasFailed,
+    ServerError,
+    ServerUnreachable,
+)
 from shared.service.process import full_environment
 from shared.upstream.dial import dialler_for
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
+    from mcp_types import RequestParamsMeta
 
-    from query.calling.upstream_request import ReadResult, ResourceRead
-    from shared.catalog import Endpoint
     from shared.settings import Settings
+
+# One of these shares of the remaining time limits the connection to a replica, while others are left.
+CONNECT_SHARES = 3
+# A longer list of failures would fill the caller's context.
+FAILURES_SHOWN = 10
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedCall:
+    """One call of a tool that each of the `replicas` offers; there is at least one.
+
+    `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
+    `meta` is the request metadata that is forwarded to the server.
+    """
+
+    tool: str
+    arguments: dict[str, Any]
+    replicas: tuple[ServerRecord, ...]
+    is_repeatable: bool = False
+    caller: str = ""
+    meta: RequestParamsMeta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The result of a call, and the server that returned it."""
+
+    result: ToolResult
+    server_id: str
 
 
 class Upstreams:
-    """Calls tools, and reads resources, on the servers that own them. Safe to use from any event loop and thread."""
+    """Calls tools, and reads resources, on the servers that own them. Only for one event loop at a time."""
 
     def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
-        """The first call opens the thread and its first connection."""
+        """The first call of a server opens the connection to it."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
-        self._resolve_target = resolve_target
-        self._limits = limits
-        self._opening = threading.Lock()
-        self._opened = ExitStack()
-        self._running: tuple[BlockingPortal, ReplicaCalls] | None = None
+        self._timeout_s = limits.timeout_s
+        self._sessions = Sessions(resolve_target, limits, self.admission)
+        self._breaker = CircuitBreaker()
+        self._last_used = LastReplicas(keep_s=limits.idle_s)
+        self._given_up = GivenUp()
+        self._choice = ReplicaChoice(self._last_used, self._given_up, self._breaker)
+        self._blocks = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """End all calls, connections and child processes with the block; with the last one, where blocks overlap."""
+        self._blocks += 1
+        try:
+            yield
+        finally:
+            self._blocks -= 1
+            if self._blocks == 0:
+                with anyio.CancelScope(shield=True):  # a cancelled server must not leave a process behind
+                    await self._sessions.aclose()
 
     async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
-        """Call a tool on one of its servers and return the result; cancellation is sent to the server.
+        """Call a tool on one of its replicas, and return the result; cancellation is sent to the server.
 
         Raises:
-            ServerError, CallsExhausted: from `ReplicaCalls.call`.
+            ReplicasFailed: several replicas exist, and none of those tried answered.
+            ServerError: the only replica failed, or a replica answered with an error.
+            CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
-        portal, calls = self._started()
-        return await asyncio.wrap_future(portal.start_task_soon(calls.call, call, resources))
+        answer_by = anyio.current_time() + self._timeout_s
+        if len(call.replicas) == 1:
+            return await self._attempt(call, call.replicas[0], resources, CallDeadline(answer_by))
+        self._start_probe(call.replicas)
+        left, failures, stopped = list(call.replicas), list[ServerError](), ""
+        while left and not stopped:
+            try:
+                return await self._attempt_best(call, left, resources, answer_by)
+            except CallsExhausted as error:
+                if not _is_unsent(failures):
+                    error.delivery = Delivery.UNKNOWN
+                raise
+            except ServerError as error:
+                if error.delivery is Delivery.ANSWERED:
+                    raise
+                failures.append(error)
+            left = [replica for replica in left if replica.server_id != failures[-1].server_id]
+            stopped = _reason_to_stop(call, failures[-1], answer_by)
+            if left and not stopped:
+                resources.on_failover(failures[-1])
+        raise _replicas_failed(failures, f"{_not_tried(len(left))}, since {stopped}" if left else "")
 
     async def read(self, read: ResourceRead, endpoint: Endpoint, resources: CallResources) -> ReadResult:
-        """Read a resource from its server; cancellation is sent to the server.
+        """Read a resource from the server that linked to it: a replica may not have it.
 
         Raises:
-            ServerError, CallsExhausted: from `Pool.call`.
+            ServerError, CallsExhausted: from `Sessions.call`.
         """
-        portal, calls = self._started()
-        return await asyncio.wrap_future(portal.start_task_soon(calls.read, read, endpoint, resources))
+        deadline = CallDeadline(anyio.current_time() + self._timeout_s)
+        with self._choice.count_call(read.server_id):
+            return await self._sessions.call(read, endpoint, resources, deadline)
 
-    def close(self) -> None:
-        """End all calls, connections and child processes."""
-        with self._opening:
-            self._opened.close()
-            self._running = None
+    async def _attempt_best(
+        self, call: ReplicatedCall, replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
+    ) -> Served:
+        """Call the best of these replicas; if no connection is free for it, the best of those with a connection."""
+        replica = self._choice.choose(replicas, call.caller)
+        deadline = _deadline(answer_by, len(replicas))
+        try:
+            return await self._attempt_observed(call, replica, resources, deadline)
+        except CallsExhausted:
+            connected = [other for other in replicas if self._sessions.has_connection(other.server_id)]
+            if deadline.is_connected or not connected:  # a connected call may have been sent
+                raise
+        replica = self._choice.choose(connected, call.caller)
+        return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(replicas)))
 
-    def _started(self) -> tuple[BlockingPortal, ReplicaCalls]:
-        with self._opening:
-            if self._running is None:
-                portal = self._opened.enter_context(start_blocking_portal(name="toolscale upstreams"))
-                stop = portal.call(anyio.Event)
-                ended, calls = portal.start_task(self._keep_pool, stop)
-                self._opened.callback(ended.result)
-                self._opened.callback(portal.call, stop.set)
-                self._running = portal, calls
-            return self._running
+    async def _attempt_observed(
+        self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
+    ) -> Served:
+        """Call one replica; the breaker and the next choice use the outcome."""
+        began = anyio.current_time()
+        try:
+            served = await self._attempt(call, replica, resources, deadline)
+        except ServerError as error:
+            if error.delivery is Delivery.ANSWERED:
+                self._note_answer(call, replica)
+            else:
+                self._breaker.failed(replica.server_id)
+            raise
+        except anyio.get_cancelled_exc_class():
+            if self._sessions.note_cancellation(replica.server_id, began, resources.slot):
+                self._last_used.forget(call.caller, replica)
+                self._given_up.add(call.caller, replica)
+            raise
+        self._note_answer(call, replica)
+        return served
 
-    async def _keep_pool(self, stop: anyio.Event, *, task_status: TaskStatus[ReplicaCalls]) -> None:
-        with closing(TargetResolver(self._resolve_target)) as resolver:
-            async with anyio.create_task_group() as tasks:
-                pool = Pool(tasks, resolver, self._limits, self.admission)
-                task_status.started(ReplicaCalls(pool, tasks, self._limits))
-                await stop.wait()
-                tasks.cancel_scope.cancel()
+    async def _attempt(
+        self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
+    ) -> Served:
+        to_server = ToolCall(
+            server_id=replica.server_id,
+            protocol_version=replica.protocol_version,
+            meta=call.meta,
+            tool=call.tool,
+            arguments=call.arguments,
+        )
+        with self._choice.count_call(replica.server_id):
+            result = await self._sessions.call(to_server, replica.endpoint, resources, deadline)
+        return Served(result, replica.server_id)
+
+    def _note_answer(self, call: ReplicatedCall, replica: ServerRecord) -> None:
+        self._breaker.succeeded(replica.server_id)
+        if self._sessions.may_have_state(replica.server_id):
+            self._last_used.remember(call.caller, replica)
+
+    def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
+        """Open a connection, in the background, to an avoided replica whose time is over."""
+        due = self._breaker.begin_probe(replica.server_id for replica in replicas)
+        for replica in replicas:
+            if replica.server_id == due:
+                self._sessions.start(self._probe(replica))
+
+    async def _probe(self, replica: ServerRecord) -> None:
+        is_open: bool | None = None
+        try:
+            await self._sessions.open(replica.server_id, replica.endpoint, replica.protocol_version)
+            is_open = True
+        except ServerError:
+            is_open = False
+        except CallsExhausted:
+            pass  # no connection is free for a probe
+        except Exception:  # noqa: BLE001  # nobody awaits this task
+            _log.exception("connection_failed", server=replica.server_id)
+        finally:
+            self._breaker.end_probe(replica.server_id, is_open=is_open)
 
 
 def upstreams_of(settings: Settings) -> Upstreams:
@@ -94,3 +220,43 @@ def upstreams_of(settings: Settings) -> Upstreams:
         per_caller=settings.call_max_per_caller,
     )
     return Upstreams(dialler_for(settings, full_environment()).target, limits)
+
+
+def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
+    """Return the limits of an attempt, which leaves time to connect to the other replicas."""
+    now = anyio.current_time()
+    shares = min(replicas_left, CONNECT_SHARES)
+    return CallDeadline(answer_by, now + (answer_by - now) / shares)
+
+
+def _reason_to_stop(call: ReplicatedCall, failure: ServerError, answer_by: float) -> str:
+    """Return why no other replica may be tried after this failure; empty: another one may."""
+    if not call.is_repeatable and failure.delivery is not Delivery.NOT_SENT:
+        return "the tool declares neither readOnlyHint nor idempotentHint"
+    return "no time was left" if anyio.current_time() >= answer_by else ""
+
+
+def _not_tried(replicas: int) -> str:
+    return f"{replicas} other {'replica was' if replicas == 1 else 'replicas were'} not tried"
+
+
+def _is_unsent(failures: Sequence[ServerError]) -> bool:
+    return all(failure.delivery is Delivery.NOT_SENT for failure in failures)
+
+
+def _replicas_failed(failures: Sequence[ServerError], others: str) -> ReplicasFailed:
+    """Return the error that names each tried replica, and states once whether the call may have been carried out.
+
+    `others` states why further replicas were not tried; empty: there are none.
+    """
+    last, is_unsent = failures[-1], _is_unsent(failures)
+    verdict = "was not carried out" if is_unsent else PERHAPS_CARRIED_OUT
+    tried = "; ".join(f"{failure.server_id}: {failure.reason}" for failure in failures[:FAILURES_SHOWN])
+    more = f"; and {len(failures) - FAILURES_SHOWN} more" if len(failures) > FAILURES_SHOWN else ""
+    if others:
+        ends_in_call = isinstance(last, ServerUnreachable) and last.in_mid_call and not more
+        reason = f"{tried}{more}{', which' if ends_in_call else '; the call'} {verdict}; {others}"
+    else:
+        reason = f"the call {verdict}; no replica answered: {tried}{more}"
+    failed = ReplicasFailed(last.server_id, reason)
+    return failed.with_delivery(Delivery.NOT_SENT if is_unsent else Delivery.UNKNOWN)

@@ -1,20 +1,41 @@
-"""Warnings about filters that name no server or group of the caller's scope."""
+"""The filters of a request: the definitions that it excludes, and warnings about names of nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from shared.catalog import Scope
+from query.replicas import MAX_NAMESAKES, split_name, without_digest
+from shared.catalog import Scope, point_id
 
 if TYPE_CHECKING:
-    from query.savings.ledger import Ledger
+    from query.records import Ledger
+    from shared.index.tools import ToolIndex
 
 # More would crowd out the tools of a short answer.
 SHOWN = 3
 SHOWN_CHARACTERS = 60
+
+
+def excluded_definitions(
+    names: Collection[str], allowed: Scope, representatives: Scope, index: ToolIndex
+) -> frozenset[str]:
+    """Return the digests of these tools of the allowed scope, named `server:tool` or `tool@digest`.
+
+    The representatives have all definitions of the scope. A name without a server or digest has none here: the filter
+    by name excludes it on all servers.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    ids = [point_id(*split_name(name)) for name in names if ":" in name]
+    on_servers = {tool.digest for tool in index.get(ids).values() if allowed.contains(tool)} if ids else set[str]()
+    shortened = {tool_name for name in names if (tool_name := without_digest(name)) != name}
+    found = index.tool_names(shortened, representatives, MAX_NAMESAKES) if shortened else []
+    by_digest = {tool.digest for tool in found if f"{tool.name}@{tool.digest[:8]}" in names}
+    return frozenset(on_servers | by_digest).difference({""})
 
 
 def filter_warnings(

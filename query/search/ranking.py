@@ -12,7 +12,7 @@ on the engine's order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice, repeat, zip_longest
+from itertools import accumulate, groupby, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from shared.catalog import Candidates, server_half
@@ -94,11 +94,12 @@ def boost_servers(scores: Scores, points: Sequence[str]) -> Scores:
     """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool."""
     import numpy as np  # noqa: PLC0415  # as above
 
-    numbers: dict[str, int] = {}
-    servers = [numbers.setdefault(server, len(numbers)) for server in map(server_half, points)]
-    best = np.full(len(numbers), -np.inf)
-    np.maximum.at(best, servers, scores)
-    return scores + SERVER_WEIGHT * best[servers]
+    if not points:
+        return scores
+    # the points of a server are side by side, since an id begins with the half of its server
+    sizes = [len(list(own)) for _, own in groupby(map(server_half, points))]
+    best = np.maximum.reduceat(scores, [0, *accumulate(sizes[:-1])])
+    return scores + SERVER_WEIGHT * np.repeat(best, sizes)
 
 
 def best_by_server(scores: Scores, points: Sequence[str]) -> dict[str, float]:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from query.paging.budget import CursorText, MaxTokens
-from query.paging.request import ToolRequest
+from query.answers.budget import CursorText, MaxTokens, ToolRequest
 from shared.catalog import Encoding, Scope
 from shared.settings import ResponseMode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR
+from mcp.types import INTERNAL_ERROR, ListToolsResult
 
 from query.server.mcp import build_server
 from query.tools.read_resource import ReadResource
@@ -14,7 +14,11 @@ from query.tools.tool import ToolCallContext, ToolHandler
 
 if TYPE_CHECKING:
     from mcp.server import Server
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.types import CallToolResult
+
+    Context = ServerRequestContext[Any, Any]
+    Listed = tuple[Context, ListToolsResult]
 
 
 class _Definition(ToolHandler):
@@ -29,6 +33,18 @@ class _Definition(ToolHandler):
         raise MCPError(INTERNAL_ERROR, f"{context.mcp_context.method}: the service is starting")
 
 
-def early_service() -> Server[Any]:
-    """Return a server with the handshake and the built-in tools of the service; it answers no call and no read."""
-    return build_server([_Definition(tool) for tool in BUILTIN_TOOLS], reader=_Definition(ReadResource))
+def early_service(lists: list[Listed]) -> Server[Any]:
+    """Return a server with the handshake and the built-in tools of the service; it answers no call and no read.
+
+    It adds the lists that it sends to `lists`, for the service to record.
+    """
+    server = build_server([_Definition(tool) for tool in BUILTIN_TOOLS], reader=_Definition(ReadResource))
+
+    async def noted(ctx: Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method == "tools/list":
+            lists.append((ctx, ListToolsResult.model_validate(result, by_name=False)))
+        return result
+
+    server.middleware.append(noted)
+    return server

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
+from anyio import to_thread
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -31,20 +32,27 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import HTTPConnection, Request
 
-from query.caller import ANYONE, Caller
+from query.answers.budget import ResponsePolicy
+from query.answers.pages import own_texts
+from query.caller import ANYONE, OPERATOR, Caller
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
-from query.paging.policy import ResponsePolicy
-from query.paging.results import own_texts
-from query.server.paging import contents_of, page_of_result
-from query.server.tools_list import page_of_tools
-from query.server.usage import record_answer, record_list
+from query.server.pages import contents_of, page_of_resource, page_of_result, page_of_tools
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
-from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE, ToolCallContext, ToolHandler, error_result
+from query.tools.tool import (
+    CATALOGUE_UNREACHABLE,
+    CURSOR_STORE_UNAVAILABLE,
+    ToolCallContext,
+    ToolHandler,
+    error_result,
+    temporary_error,
+)
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
-from query.toolsets.active import with_path_toolset, with_toolset_scope
+from query.toolsets.offers import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread
+from query.usage.record import answer_rows, is_command, list_rows
+from query.usage.usage import today
 from shared.errors import (
     BudgetTooSmall,
     CallsExhausted,
@@ -79,9 +87,11 @@ DIRECT = "direct"
 _log = structlog.get_logger()
 
 
-def anonymous(_: RequestContext) -> Caller:
-    """Return the caller of a service without authentication."""
-    return ANYONE
+def caller_or_anyone(context: RequestContext) -> Caller:
+    """Return the operator if the request came with the secret of this process, else the caller without a name."""
+    request: object = context.request
+    operator: Caller | None = request.scope.get(OPERATOR) if isinstance(request, HTTPConnection) else None
+    return operator or ANYONE
 
 
 def caller_of_request(context: RequestContext) -> Caller:
@@ -100,27 +110,29 @@ def caller_of_request(context: RequestContext) -> Caller:
 
 
 def service_of(
-    catalogue: Catalogue, upstreams: Upstreams | None = None, authenticate: Authenticate = anonymous
+    catalogue: Catalogue, upstreams: Upstreams | None = None, authenticate: Authenticate = caller_or_anyone
 ) -> Server[Any]:
     """Return the MCP server of this catalogue; without upstreams, no tool can be called."""
     handlers = builtin_tools(catalogue, upstreams)
     toolsets, reader = toolsets_of(catalogue, handlers), ReadResource(catalogue, upstreams) if upstreams else None
-    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader)
+    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader, upstreams)
 
 
 def build_server(
     handlers: Sequence[ToolHandler],
-    authenticate: Authenticate = anonymous,
+    authenticate: Authenticate = caller_or_anyone,
     policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
     catalogue: Catalogue | None = None,
     reader: ToolHandler | None = None,
+    upstreams: Upstreams | None = None,
 ) -> Server[Any]:
     """Return an MCP server of these tools and of each caller's toolset; any replica answers any request.
 
     With a reader, the server has resources: those that results link to, and no list of them.
+    The connections of upstreams outlive the requests that opened them, and end when the server does.
 
-    The catalogue's recorder records what leaves. The low-level server leaves schemas, errors and texts to us: a caller
+    The catalogue records lists and answers. The low-level server leaves schemas, errors and texts to us: a caller
     pays for their tokens.
     """
     tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
@@ -136,6 +148,8 @@ def build_server(
         on_read_resource=partial(tools.read, reader) if reader else None,
         # else the SDK lists all tools on every call over HTTP, for headers that no built-in tool declares
         get_tool_input_schema=lambda _: None,
+        # entered once for all requests over HTTP, and once for each client over stdio
+        lifespan=lambda _: upstreams.running() if upstreams else nullcontext(),
     )
 
 
@@ -169,15 +183,16 @@ class _Tools:
         """Return a page of the tools that the caller may use."""
         caller, direct = await self._caller_and_direct(context)
         allowed = [handler for handler in self._by_name.values() if handler.permission in caller.permissions]
-        try:
-            page = page_of_tools([*allowed, *direct.handlers], params.cursor if params else None, caller, self._policy)
+        cursor = params.cursor if params else None
+        try:  # in a thread, since a cursor may call Redis
+            page = await to_thread.run_sync(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
         except CursorInvalid as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
             raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
-        is_first = params is None or params.cursor is None
-        record_list(self._catalogue, caller, page, context, is_first=is_first)
+        if self._catalogue:
+            record_list(self._catalogue, caller, page, context, is_first=cursor is None)
         return page.model_copy(update={"meta": direct.meta})
 
     async def call(
@@ -201,7 +216,7 @@ class _Tools:
                 result = await self._permitted(handler, call, label)
             except ConfirmationRequired as required:
                 return question_of(required)
-        record_answer(self._catalogue, label, call, result)
+        self._record_answer(label, call, result)
         return result
 
     async def read(
@@ -214,8 +229,22 @@ class _Tools:
             result = await self._permitted(reader, call, READ_RESOURCE)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
-        record_answer(self._catalogue, READ_RESOURCE, call, result)
-        return contents_of(result, params.uri)
+        page = page_of_resource(result, params.uri)
+        self._record_answer(READ_RESOURCE, call, page)
+        return contents_of(page)
+
+    def _record_answer(self, tool: str, call: ToolCallContext, result: CallToolResult) -> None:
+        if self._catalogue and not is_command(call.mcp_context):
+            rows = answer_rows(
+                today(),
+                call.caller.name,
+                tool,
+                own_texts(result),
+                self._catalogue.encoding,
+                call.response,
+                is_first_page=not call.arguments.get("cursor"),
+            )
+            self._catalogue.record(rows)
 
     async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
         """Return the result, and count the call; or an error result where the caller lacks the permission."""
@@ -248,13 +277,13 @@ class _Tools:
             return error_result(str(error))
         except IndexUnavailable as error:
             _log.warning("find_failed", reason=str(error))
-            return error_result(CATALOGUE_UNREACHABLE)
+            return temporary_error(CATALOGUE_UNREACHABLE)
         except HistoryUnavailable as error:
             _log.warning("savings_read_failed", reason=str(error))
-            return error_result(HISTORY_UNREACHABLE)
+            return temporary_error(HISTORY_UNREACHABLE)
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
-            return error_result(CURSOR_STORE_UNAVAILABLE)
+            return temporary_error(CURSOR_STORE_UNAVAILABLE)
         except (MCPError, ConfirmationRequired):
             raise
         except Exception:  # noqa: BLE001  # the SDK sends the exception's text to callers of older revisions
@@ -280,6 +309,16 @@ class _Tools:
         return await _read_index(caller, self._toolsets.direct, caller)
 
 
+def record_list(
+    catalogue: Catalogue, caller: Caller, page: ListToolsResult, context: RequestContext, *, is_first: bool
+) -> None:
+    """Record a page of `tools/list`, unless a command reads it; the first page has the baseline."""
+    if not is_command(context):
+        encoding = catalogue.encoding
+        baseline = partial(catalogue.ledger.baseline, caller.scope, encoding) if is_first else None
+        catalogue.record(list_rows(today(), caller.name, page, context.protocol_version, encoding, baseline))
+
+
 async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object) -> T:
     """Return the result of `read`, called in a turn of the caller.
 
@@ -298,12 +337,15 @@ async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object
 def check_param_headers(tool: Tool, arguments: dict[str, Any], context: RequestContext) -> None:
     """Return if the request's headers repeat the arguments that the tool's input schema marks for headers.
 
-    Only calls over HTTP have headers, and only newer revisions require these.
+    Only calls over HTTP have headers, and only newer revisions require these. The proxy of a client over stdio, which
+    has none, sends the others with the operator's secret.
 
     Raises:
         MCPError: a header is missing or differs from its argument; over HTTP, status 400.
     """
     if not isinstance(context.request, Request) or context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    if OPERATOR in context.request.scope:
         return
     rejection = validate_mcp_param_headers(tool.input_schema, arguments, context.request.headers)
     if rejection is not None:

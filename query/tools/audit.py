@@ -1,4 +1,4 @@
-"""The log line, the count and the history of a request to a server."""
+"""The log line, the count and the usage of a request to a server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import structlog
 from mcp.types import CallToolResult, ReadResourceResult
 
-from query.history.events import call_rows
-from query.history.periods import today
 from query.metrics import CALLS
+from query.usage.record import call_rows
+from query.usage.usage import today
 from shared.errors import (
     ArgumentsInvalid,
     CallDenied,
@@ -27,8 +27,8 @@ from shared.errors import (
 
 if TYPE_CHECKING:
     from query.calling.call import ResolvedTool
-    from query.history.store import Row
-    from query.policy.rules import Action
+    from query.policy import Action
+    from query.usage.usage import Row
 
 # The outcomes of calls that Toolscale ended itself.
 _ENDED_HERE = frozenset(
@@ -97,7 +97,7 @@ class CallAudit:
         )
 
     def rows(self) -> Iterator[Row]:
-        """Yield the call as a row of the history; one that Toolscale ended itself has none."""
+        """Yield the call as a row of usage; one that Toolscale ended itself has none."""
         if self.server and self.outcome not in _ENDED_HERE:
             is_failed = self.outcome != "ok"
             call = self.caller, self.server, self.tool, self.result_bytes, self.took_ms

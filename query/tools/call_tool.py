@@ -8,14 +8,12 @@ import anyio
 from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
 
+from query.answers.links import Links
 from query.calling.call import CallResult, ResolvedTool, call_tool, check_parameters, resolve_tool
-from query.calling.pool import CallResources
-from query.calling.progress import ProgressRelay
 from query.calling.request import CallRequest
-from query.paging.links import Links
-from query.policy.confirmation import CallToConfirm, Confirmations
+from query.calling.sessions import CallResources, Progress
 from query.tools.audit import CallAudit
-from query.tools.confirm import confirm
+from query.tools.confirm import CallToConfirm, confirm, give_back
 from query.tools.revisions import for_protocol
 from query.tools.schema import input_schema
 from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
@@ -77,8 +75,7 @@ class CallTool(ToolHandler):
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         finally:
-            if self._catalogue.recorder:
-                self._catalogue.recorder.record(audit.rows())
+            self._catalogue.record(audit.rows())
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller = context.caller
@@ -96,8 +93,8 @@ class CallTool(ToolHandler):
         resources = call_resources(context, self._upstreams, audit)
         called = await call_tool(request, resolved, self._upstreams, resources, caller.name, mcp_context.meta)
         audit.set_result(called.result, called.server_id)
-        sealed = await self._sealed(called, audit.tool, caller.name)
-        return for_protocol(sealed, mcp_context.protocol_version, called.server_id)
+        linked = await self._linked(called, audit.tool, caller.name)
+        return for_protocol(linked, mcp_context.protocol_version, called.server_id)
 
     async def _after_confirmation(
         self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext, audit: CallAudit
@@ -109,13 +106,13 @@ class CallTool(ToolHandler):
             CallDenied: the policy denies the call by now.
         """
         call = _to_confirm(request, asked, context)
-        confirmations = Confirmations(self._catalogue.response_policy.cursors)
-        await confirm(call, context, confirmations)
+        kept = self._catalogue.response_policy.kept
+        await confirm(call, context, kept)
         try:
             return await self._call(request, await self._unchanged(request, call, context), context, audit)
         except (CallsExhausted, ServerError) as error:
             if error.delivery is Delivery.NOT_SENT:
-                await anyio.to_thread.run_sync(confirmations.give_back, call)
+                await anyio.to_thread.run_sync(give_back, call, kept)
             raise
 
     async def _unchanged(self, request: CallRequest, call: CallToConfirm, context: ToolCallContext) -> ResolvedTool:
@@ -127,13 +124,12 @@ class CallTool(ToolHandler):
             raise CallNotConfirmed(call.server_ids[0], CHANGED)
         return resolved
 
-    async def _sealed(self, called: CallResult, tool: str, caller: str) -> CallToolResult:
+    async def _linked(self, called: CallResult, tool: str, caller: str) -> CallToolResult:
         """Return the result with links to the server that returned it, in place of that server's URIs."""
         if not any(isinstance(block, ResourceLink) for block in called.result.content):
             return called.result
-        links = Links(caller, self._catalogue.response_policy.cursors)
-        # a result of 4 MiB can have so many links that sealing them takes a second
-        return await anyio.to_thread.run_sync(links.seal_all, called.result, f"{called.server_id}:{tool}")
+        links = Links(caller, self._catalogue.response_policy.kept)
+        return await anyio.to_thread.run_sync(links.in_result, called.result, f"{called.server_id}:{tool}")
 
 
 def _to_confirm(request: CallRequest, resolved: ResolvedTool, context: ToolCallContext) -> CallToConfirm:
@@ -148,6 +144,6 @@ def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAu
         CallsExhausted: the caller has as many calls in flight as the limit allows.
     """
     # the session drops reports to a caller that did not ask for progress
-    progress = ProgressRelay(context.mcp_context.session.report_progress)
+    progress = Progress(context.mcp_context.session.report_progress)
     slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
     return CallResources(progress, slot, audit.on_failover)

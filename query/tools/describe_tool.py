@@ -8,15 +8,16 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.answers.budget import ToolRequest
+from query.answers.detail import FoundTool, to_found_tool
 from query.caller import Caller
-from query.calling.tool_lookup import resolve_tool_name
+from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
-from query.paging.request import ToolRequest
-from query.replicas.serving import Replicated, Serving, servings
-from query.response.find_response import FoundTool, to_found_tool
+from query.replicas import Replicated, Serving, servings
 from query.search.request import ToolName
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
+from query.turns import give_way
 from shared.catalog import Encoding, Scope
 from shared.errors import ServerNotRunning, ToolNotFound
 from shared.text.tokens import is_estimate
@@ -75,34 +76,33 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
         IndexUnavailable: the index did not answer.
     """
     catalogue = catalogue.pinned()
-    encoding = request.encoding or catalogue.encoding
-    described = [_describe(name, request, allowed, catalogue) for name in request.distinct]
-    problems = [entry for entry in described if isinstance(entry, NotDescribed)]
+    ledger, encoding = catalogue.ledger, request.encoding or catalogue.encoding
+    ledger.refresh()
+    resolutions = resolve_tool_names(request.distinct, allowed, catalogue)
+    resolved = [found for found in resolutions.values() if isinstance(found, ResolvedName)]
+    replicated = Replicated.of(allowed, ledger.replica_sets(allowed))
+    without_server = [found.tool for found in resolved if not found.is_server_named]
+    serving = servings(without_server, replicated, replicated, catalogue.index)
+    tools: list[FoundTool] = []
+    for found in resolved:
+        give_way()  # a definition may be large
+        tool = found.tool
+        own = Serving(tool.qualified_name, (tool.server_id,), ledger.stale_since(tool.server_id))
+        served = own if found.is_server_named else serving[tool.qualified_name]
+        described = to_found_tool(tool, served, None, encoding, request.detail)
+        tools.append(described.model_copy(update={"token_count": tool.token_counts.get(encoding)}))
+    problems = [
+        _not_described(name, error) for name, error in resolutions.items() if not isinstance(error, ResolvedName)
+    ]
     return DescribeResponse(
-        tools=[entry for entry in described if isinstance(entry, FoundTool)],
-        encoding=encoding,
-        estimated=is_estimate(encoding) or None,
-        not_found=problems or None,
+        tools=tools, encoding=encoding, estimated=is_estimate(encoding) or None, not_found=problems or None
     )
 
 
-def _describe(name: str, request: DescribeRequest, allowed: Scope, catalogue: Catalogue) -> FoundTool | NotDescribed:
-    try:
-        resolved = resolve_tool_name(name, allowed, catalogue)
-    except ToolNotFound as error:
+def _not_described(name: str, error: ToolNotFound | ServerNotRunning) -> NotDescribed:
+    if isinstance(error, ToolNotFound):
         return NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
-    except ServerNotRunning as error:
-        return NotDescribed(name=name, reason=str(error))
-    tool = resolved.tool
-    record = catalogue.index.server(tool.server_id)
-    stale_since, encoding = record.stale_since if record else None, request.encoding or catalogue.encoding
-    serving = Serving(tool.qualified_name, (tool.server_id,))
-    if not resolved.is_server_named:
-        replicated = Replicated.of(allowed, catalogue.ledger.replica_sets(allowed))
-        serving = servings([tool], replicated, replicated, catalogue.index)[tool.qualified_name]
-    is_leaner = catalogue.response_policy.has_leaner_definitions
-    found = to_found_tool(tool, serving, None, stale_since, encoding, request.detail, is_leaner=is_leaner)
-    return found.model_copy(update={"token_count": tool.token_counts.get(encoding)})
+    return NotDescribed(name=name, reason=str(error))
 
 
 DESCRIBE_TOOL = Tool(

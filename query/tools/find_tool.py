@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 
+from query.answers.fit import FindResponse
 from query.caller import Caller
-from query.find import find_tool
+from query.find import FURTHER_LOST, Timings, find_tool
 from query.metrics import TOKENS_SAVED
-from query.response.find_response import FindResponse
-from query.response.recent_answers import RecentAnswers
-from query.response.timings import Timings
+from query.recent import Recent
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
+from query.toolsets.offers import NOTHING
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.toolsets.offered import OfferedCost
+    from query.toolsets.offers import Offers
 
 FIND_TOOL = Tool(
     name="find_tool",
@@ -34,20 +34,23 @@ FIND_TOOL = Tool(
     _meta=ALWAYS_LOADED,
 )
 
+# A usual answer has less. This bounds the memory of all answers that are kept to be sent again.
+MAX_KEPT_TOKENS = 8_000
+
 _log = structlog.get_logger()
 
 
 class FindTool(CatalogueTool[FindRequest]):
-    """Finds tools in a catalogue; `offered` counts those that `tools/list` shows this caller."""
+    """Finds tools in a catalogue; `offers` has those that `tools/list` shows, None: it shows no tools of servers."""
 
     tool = FIND_TOOL
     paging = "own"
     request_model = FindRequest
 
-    def __init__(self, catalogue: Catalogue, offered: OfferedCost) -> None:
+    def __init__(self, catalogue: Catalogue, offers: Offers | None = None) -> None:
         self._catalogue = catalogue
-        self._offered = offered
-        self._recent = RecentAnswers()
+        self._offers = offers
+        self._recent: Recent[FindResponse] = Recent()
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
         """Return the search response; log and count the search."""
@@ -62,14 +65,22 @@ class FindTool(CatalogueTool[FindRequest]):
         """Return the response to this request, or the same one again if no server has changed since."""
         catalogue = self._catalogue.pinned()
         state = catalogue.ledger.state()
-        offered = self._offered(caller, request.encoding or catalogue.encoding)
+        encoding = request.encoding or catalogue.encoding
+        offered = self._offers.cost(caller, encoding) if self._offers else NOTHING
         # with the model: its change replaces the index, without a change of the records
         key = (request.model_dump_json(), caller, offered, catalogue.embedder.model)
         if (recent := self._recent.get(key, state)) is not None:
             return recent, Timings()
-        response, timings = find_tool(request, caller.scope, catalogue, caller, self._offered)
-        self._recent.keep(key, state, response)
+        response, timings = find_tool(request, caller.scope, catalogue, caller, offered)
+        if may_repeat(response):
+            self._recent.keep(key, state, response)
         return response, timings
+
+
+def may_repeat(response: FindResponse) -> bool:
+    """Return whether an answer names tools, is not very long, and has the cursor to all others."""
+    names_tools, is_short = response.tools or response.nearest, response.token_metrics.answer_tokens <= MAX_KEPT_TOKENS
+    return bool(names_tools) and is_short and FURTHER_LOST not in response.warnings
 
 
 def _log_found(response: FindResponse, timings: Timings) -> None:

@@ -1,27 +1,52 @@
-"""The MCP tool `get_active_toolset`; `query.toolsets.report` implements it."""
+"""The MCP tool `get_active_toolset`: the tools of a caller's toolset, their tokens, and its budget."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
+from pydantic import BaseModel
 
-from query.advice.report import toolset_advice
+from query.answers.budget import ToolRequest
+from query.answers.detail import context_meta, tool_info
 from query.caller import Caller
-from query.history.recent_calls import REFRESH_S
-from query.response.recent_answers import Recent
+from query.recent import Recent
+from query.search.request import ToolName
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
-from query.toolsets.report import ToolsetRequest, toolset_report
+from query.toolsets.advice import advice_for
+from query.toolsets.offers import BudgetResult, Offer, Offers, cost, with_toolset
+from query.usage.recent_calls import REFRESH_S
+from shared.catalog import Encoding, IndexedTool, Scope
 from shared.errors import HistoryUnavailable
-from shared.text.tokens import json_text
+from shared.text.tokens import PROFILE, is_estimate, json_text
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
+    from shared.index.tools import ToolIndex
+    from shared.toolset import Toolset
+
+NONE_ACTIVE = "No toolset is active: you find and call every tool you may see."
+
+_PAGE = 250
+# Callers and states of their toolsets.
+_KEPT = 64
+
+_log = structlog.get_logger()
+
+
+class ToolsetRequest(ToolRequest):
+    """The toolset to show."""
+
+    name: ToolName | None = None
+    """Default: yours."""
+    encoding: Encoding | None = None
+
 
 GET_ACTIVE_TOOLSET = Tool(
     name="get_active_toolset",
@@ -30,11 +55,6 @@ GET_ACTIVE_TOOLSET = Tool(
     annotations=ToolAnnotations(title="Show toolset", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
 )
 
-# Callers and states of their toolsets.
-_KEPT = 64
-
-_log = structlog.get_logger()
-
 
 class GetActiveToolset(CatalogueTool[ToolsetRequest]):
     """Shows a caller its toolset. The advice on an unchanged toolset is read again after REFRESH_S seconds."""
@@ -42,14 +62,14 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
     tool = GET_ACTIVE_TOOLSET
     request_model = ToolsetRequest
 
-    def __init__(self, catalogue: Catalogue, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._catalogue, self._clock_s = catalogue, clock_s
+    def __init__(self, catalogue: Catalogue, offers: Offers, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._catalogue, self._offers, self._clock_s = catalogue, offers, clock_s
         self._recent: Recent[dict[str, Any]] = Recent(most=_KEPT)
         self._kept = lru_cache(_KEPT)(self._sentences)
 
     def respond(self, request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
         """Return the toolset report with the advice on it; log its size."""
-        response = toolset_report(request, caller, self._catalogue, self._recent)
+        response = toolset_report(request, caller, self._catalogue, self._offers, self._recent)
         is_unknown = response["toolset"] is not None and not response["tools"]
         if not is_unknown and (advice := self._advice(response, caller)):
             response["advice"] = advice
@@ -64,8 +84,105 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
             return ["The calls of the last weeks cannot be read at the moment."]
 
     def _sentences(self, toolset: str | None, caller: Caller, _response: str, _period: float) -> list[str]:
-        recorder = self._catalogue.recorder
-        if recorder is None:
+        if self._catalogue.usage is None:
             return []
-        advice = toolset_advice(caller, self._catalogue, recorder.history, toolset)
-        return advice.sentences_with_rivals if toolset or advice.calls else []
+        advice = advice_for(caller, self._catalogue, self._catalogue.usage, toolset)
+        return advice.sentences if toolset or advice.calls else []
+
+
+def toolset_report(
+    request: ToolsetRequest, caller: Caller, catalogue: Catalogue, offers: Offers, recent: Recent[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the toolset as the JSON object to send, with the tools and the warnings of its offer.
+
+    A toolset of another token counts as missing. Reports of the same toolset are kept in `recent`.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    catalogue = catalogue.pinned()
+    encoding, name = request.encoding or catalogue.encoding, request.name or caller.toolset
+    if name is None:
+        return _nothing(None, NONE_ACTIVE, catalogue.ledger.baseline(caller.scope, encoding).model_tokens)
+    # a token for one toolset shows no other
+    is_foreign = caller.toolset not in (None, name)
+    toolset = None if is_foreign else catalogue.index.toolset(name)
+    if toolset is None:
+        return _nothing(name, f"There is no toolset {name} for you.", 0)
+    state, caller = catalogue.ledger.state(), with_toolset(caller, toolset)
+    offer = offers.of(caller)
+    report = partial(_report, toolset, caller, catalogue, encoding, offer)
+    return dict(recent.get_or_read((toolset, caller, encoding, offer), state, report))
+
+
+def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding, offer: Offer) -> dict[str, Any]:
+    possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
+    # only a toolset above MAX_DIRECT has more tools than those that were looked at
+    found = list(_tools(offer.sets.without_copies(caller.scope), catalogue.index)) if offer.is_cut else offer.found
+    denied = {tool.qualified_name for tool in offer.denied}
+    tools = sorted((tool for tool in found if tool.qualified_name not in denied), key=lambda tool: tool.qualified_name)
+    total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
+    missing = _missing(toolset, found, offer)
+    named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
+    return {
+        "toolset": toolset.name,
+        **({"description": toolset.description} if toolset.description else {}),
+        "tools": [_object(tool_info(tool, encoding, total)) for tool in tools],
+        "meta": _object(context_meta(total, possible)),
+        "encoding": encoding,
+        "profile": PROFILE,
+        **({"estimated": True} if is_estimate(encoding) else {}),
+        **_budget(caller, offer.budget),
+        **named,
+        "warnings": [*offer.warnings, *_missing_warnings(missing)],
+    }
+
+
+def _budget(caller: Caller, result: BudgetResult) -> dict[str, Any]:
+    """Return the budget and the tools it excludes; nothing without a budget.
+
+    These tokens are in the encoding of the service, since the budget is.
+    """
+    if caller.budget_tokens is None:
+        return {}
+    costs = {tool.qualified_name: cost(tool, result.encoding) for tool in result.excluded}
+    return {
+        "budget": {
+            "tokens": caller.budget_tokens,
+            "encoding": result.encoding,
+            "enforcedTokens": caller.limit_tokens,
+            "used": result.tokens,
+            "exceededBy": max(0, result.tokens + sum(costs.values()) - caller.budget_tokens),
+        },
+        "leftOut": [{"name": name, "tokens": tokens} for name, tokens in costs.items()],
+    }
+
+
+def _missing(toolset: Toolset, tools: Sequence[IndexedTool], offer: Offer) -> list[str]:
+    """Return the entries without a tool that this caller may see now: gone, not running, or of other groups."""
+    visible = {(server, tool.definition.name) for tool in tools for server in offer.sets.replicas(tool.server_id)}
+    entries = {f"{server}:{name}" for server, name in visible} | {server for server, _ in visible}
+    return [entry for entry in toolset.tools if entry not in entries]
+
+
+def _missing_warnings(missing: Sequence[str]) -> list[str]:
+    # only the number: this caller may not see the names
+    return [f"Entries of the toolset without a tool that you may use now: {len(missing)}."] if missing else []
+
+
+def _tools(scope: Scope, index: ToolIndex) -> Iterator[IndexedTool]:
+    after: str | None = None
+    while True:
+        page = index.tools(scope, limit=_PAGE, after=after)
+        yield from page.tools
+        after = page.next_after
+        if after is None:
+            return
+
+
+def _nothing(name: str | None, reason: str, possible: int) -> dict[str, Any]:
+    return {"toolset": name, "tools": [], "meta": _object(context_meta(0, possible)), "warnings": [reason]}
+
+
+def _object(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True)

@@ -1,4 +1,4 @@
-"""The MCP tool `get_savings_report`; `query.reports.savings` computes the report."""
+"""The MCP tool `get_savings_report`; `query.usage.report` computes the report."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import AfterValidator, Field
 
+from query.answers.budget import ToolRequest
 from query.caller import Caller
-from query.history.periods import days_of, today
-from query.paging.request import ToolRequest
-from query.reports.access import report_for
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
+from query.usage.report import report_for
+from query.usage.usage import days_of, today
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.history.recorder import UsageRecorder
+    from query.usage.usage import Usage
 
 
 def _known(period: str) -> str:
@@ -51,12 +51,12 @@ class GetSavingsReport(CatalogueTool[SavingsRequest]):
     tool = GET_SAVINGS_REPORT
     request_model = SavingsRequest
 
-    def __init__(self, catalogue: Catalogue, recorder: UsageRecorder) -> None:
+    def __init__(self, catalogue: Catalogue, usage: Usage) -> None:
         self._catalogue = catalogue
-        self._recorder = recorder
+        self._usage = usage
 
     def respond(self, request: SavingsRequest, caller: Caller) -> dict[str, Any]:
         """Return the report; log its days."""
-        report = report_for(caller, request.period, self._catalogue, self._recorder.history)
+        report = report_for(caller, request.period, self._usage, self._catalogue.pinned().index)
         _log.info("savings_reported", days=(report.last_day - report.first_day).days + 1)
         return report.as_object()

@@ -16,16 +16,16 @@ from mcp.types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from query.answers.links import UNKNOWN, Link, Links
 from query.calling.call import RESOURCE_NOT_FOUND, ResolvedTool, read_resource, resolve_tool
 from query.calling.request import CallRequest
-from query.history.events import read_rows
-from query.history.periods import today
-from query.paging.links import UNKNOWN, Link, Links
 from query.tools.audit import CallAudit
 from query.tools.call_tool import call_resources
 from query.tools.revisions import for_protocol
 from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.turns import run_in_thread
+from query.usage.record import read_rows
+from query.usage.usage import today
 from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ToolNotFound
 
 if TYPE_CHECKING:
@@ -71,16 +71,15 @@ class ReadResource(ToolHandler):
 
     async def _result(self, uri: str, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         caller, mcp_context = context.caller, context.mcp_context
-        links = Links(caller.name, self._catalogue.response_policy.cursors)
+        links = Links(caller.name, self._catalogue.response_policy.kept)
         link, resolved = await run_in_thread(caller.name, self._resolve, uri, links, caller)
         audit.server, audit.policy = resolved.tool.server_id, resolved.action
         resources = call_resources(context, self._upstreams, audit)
         read = await read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta)
         audit.set_result(read, resolved.tool.server_id)
-        if self._catalogue.recorder:
-            tool = resolved.tool
-            rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)
-            self._catalogue.recorder.record(rows)
+        tool = resolved.tool
+        rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)
+        self._catalogue.record(rows)
         result = await anyio.to_thread.run_sync(_as_result, read, link, uri, links)
         return for_protocol(result, mcp_context.protocol_version, resolved.tool.server_id)
 
@@ -92,6 +91,7 @@ class ReadResource(ToolHandler):
         Raises:
             ResourceNotFound: this caller has no such link, or its scope no such tool any more.
             CallDenied: the policy denies calls of the tool.
+            CursorsUnavailable: the store of links does not answer.
             ServerNotRunning: the tool's server is stopped or quarantined.
             IndexUnavailable: the index did not answer.
         """
@@ -106,9 +106,10 @@ class ReadResource(ToolHandler):
 
 def _as_result(read: ReadResourceResult, link: Link, uri: str, links: Links) -> CallToolResult:
     """Return the contents as embedded resources: those of the link at its `uri`, all others at links of their own."""
+    others = links.to([contents.uri for contents in read.contents if contents.uri != link.uri], link.tool)
 
     def block(contents: TextResourceContents | BlobResourceContents) -> EmbeddedResource:
-        shown = uri if contents.uri == link.uri else links.seal(Link(link.tool, contents.uri))
+        shown = uri if contents.uri == link.uri else others[contents.uri]
         return EmbeddedResource(resource=contents.model_copy(update={"uri": shown}))
 
     return CallToolResult(content=[block(contents) for contents in read.contents], _meta=read.meta)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from mcp.types import ListToolsResult
 from mcp_types.version import LATEST_PROTOCOL_VERSION
 
-from query.history.events import tools_sent
 from query.tools.call_tool import CallTool
 from query.tools.describe_tool import DescribeTool
 from query.tools.find_tool import FindTool
@@ -15,7 +14,8 @@ from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
 from query.tools.tool import listed
-from query.toolsets.offered import CachedOfferedCost, nothing_offered
+from query.toolsets.offers import Offers
+from query.usage.record import tools_sent
 from shared.catalog import ToolDefinition
 from shared.text.tokens import json_text
 
@@ -44,14 +44,14 @@ def builtin_definitions() -> list[ToolDefinition]:
 def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[ToolHandler]:
     """Return the built-in tools in the order of `tools/list`.
 
-    `call_tool` needs upstreams, and `get_savings_report` needs a recorder; without them they are absent.
+    `call_tool` needs upstreams, and `get_savings_report` needs usage; without them they are absent.
     """
     # without upstreams, no tool can be called and `tools/list` offers none directly
-    offered = CachedOfferedCost(catalogue) if upstreams else nothing_offered
-    handlers: list[ToolHandler] = [FindTool(catalogue, offered), DescribeTool(catalogue)]
+    offers = Offers(catalogue)
+    handlers: list[ToolHandler] = [FindTool(catalogue, offers if upstreams else None), DescribeTool(catalogue)]
     if upstreams:
         handlers.append(CallTool(catalogue, upstreams))
-    handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue)]
-    if catalogue.recorder:
-        handlers.append(GetSavingsReport(catalogue, catalogue.recorder))
+    handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue, offers)]
+    if catalogue.usage:
+        handlers.append(GetSavingsReport(catalogue, catalogue.usage))
     return handlers

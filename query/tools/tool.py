@@ -13,17 +13,19 @@ from mcp.types import CallToolResult, Tool
 from mcp_types import InputResponses
 from pydantic import ValidationError
 
+from query.answers.budget import PagedRequest, ToolRequest
+from query.answers.pages import OwnText
 from query.caller import Caller, Permission
-from query.paging.blocks import OwnText
-from query.paging.budget import PagedRequest
-from query.paging.request import ToolRequest
 from query.tools.schema import input_schema
 from query.turns import run_in_thread
 from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
 
 CATALOGUE_UNREACHABLE = "The tool catalogue cannot be reached at the moment. Try again in a few seconds."
-CURSOR_STORE_UNAVAILABLE = "Further pages cannot be kept or read at the moment. Try again in a few seconds."
+CURSOR_STORE_UNAVAILABLE = "Further pages and links cannot be kept or read at the moment. Try again in a few seconds."
+
+TEMPORARY = "dev.toolscale/temporary"
+"""In the `_meta` of an error result: the same call may succeed later."""
 
 # Clients that defer tools until they are searched for must not defer these: they are the search.
 ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
@@ -110,6 +112,11 @@ def listed(handler: ToolHandler | type[ToolHandler]) -> Tool:
     properties = handler.tool.input_schema.get("properties", {})
     schema = {**handler.tool.input_schema, "properties": {**properties, **PAGING_ARGUMENTS}}
     return handler.tool.model_copy(update={"input_schema": schema, "output_schema": None})
+
+
+def temporary_error(reason: str) -> CallToolResult:
+    """Return an error result that a command may repeat soon; its exit code then differs."""
+    return error_result(reason).model_copy(update={"meta": {TEMPORARY: True}})
 
 
 def error_result(reason: str) -> CallToolResult:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mcp.types import CallToolResult, Tool
 
-from query.response.recent_answers import Recent
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.tools.tool import ToolCallContext, ToolHandler
-from query.toolsets.active import with_toolset_scope
-from query.toolsets.budget import BudgetResult
-from query.toolsets.names import direct_name
-from query.toolsets.offered import direct_definition, has_offered_tools, offered_tools, recent_calls
+from query.toolsets.offers import Offer, Offers, direct_name, has_offered_tools, with_toolset_scope
 
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.history.recent_calls import CallCounts
-    from query.policy.rules import CallerRules
-    from query.replicas.sets import ReplicaSets
+    from query.replicas import ReplicaSets
     from shared.catalog import IndexedTool
 
 # Toolsets whose tools are kept: each has up to MAX_DIRECT definitions.
@@ -32,16 +26,15 @@ _KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class DirectTools:
-    """The tools of a toolset by the names that `tools/list` shows, and the budget's verdict on them.
+    """The tools of a toolset by the names that `tools/list` shows, and the warnings of its offer.
 
-    `callable_by_name` also has the tools that the budget excludes or the policy denies, and every replica's names: an
-    earlier `tools/list` may have shown them.
+    `callable_by_name` also has the tools that are left out or denied, and every replica's names: an earlier
+    `tools/list` may have shown them.
     """
 
-    handlers: Sequence[ToolHandler]
-    by_name: Mapping[str, IndexedTool]
-    budget: BudgetResult
-    callable_by_name: Mapping[str, ToolHandler]
+    handlers: Sequence[ToolHandler] = ()
+    warnings: Sequence[str] = ()
+    callable_by_name: Mapping[str, ToolHandler] = field(default_factory=dict[str, ToolHandler])
 
     def handler_named(self, name: str) -> ToolHandler | None:
         """Return the tool that is, or was, listed under this name."""
@@ -49,20 +42,21 @@ class DirectTools:
 
     @property
     def meta(self) -> dict[str, Any] | None:
-        """Return the budget's warnings for the `_meta` of `tools/list`; None without warnings."""
-        return {WARNINGS_KEY: self.budget.warnings} if self.budget.warnings else None
+        """Return the warnings for the `_meta` of `tools/list`; None without warnings."""
+        return {WARNINGS_KEY: list(self.warnings)} if self.warnings else None
 
 
-NO_DIRECT_TOOLS = DirectTools((), {}, BudgetResult((), (), "cl100k_base", None), {})
+NO_DIRECT_TOOLS = DirectTools()
 
 
-@dataclass(frozen=True, slots=True)
 class Toolsets:
     """The toolsets of a catalogue; without `call_tool`, no tool of them is listed."""
 
-    catalogue: Catalogue
-    call_tool: ToolHandler | None
-    recent: Recent[DirectTools] = field(default_factory=lambda: Recent(most=_KEPT))
+    def __init__(self, catalogue: Catalogue, call_tool: ToolHandler | None) -> None:
+        self.catalogue = catalogue
+        self._offers = Offers(catalogue)
+        self._call_tool = call_tool
+        self._direct_tools = lru_cache(_KEPT)(direct_tools)
 
     def caller_and_direct(self, caller: Caller) -> tuple[Caller, DirectTools]:
         """Return the caller with its toolset scope, and the toolset's tools; see `direct`."""
@@ -75,68 +69,54 @@ class Toolsets:
         Raises:
             IndexUnavailable: the index did not answer.
         """
-        if self.call_tool is None or not has_offered_tools(caller):
+        if self._call_tool is None or not has_offered_tools(caller):
             return NO_DIRECT_TOOLS
-        catalogue = self.catalogue.pinned()
-        state = catalogue.ledger.state()
-        calls, rules = recent_calls(caller, catalogue), catalogue.read_policy().of(caller)
-        # with the model: its change replaces the index, without a change of the records
-        key = (replace(caller, name=""), calls, rules, catalogue.embedder.model)
-        return self.recent.get_or_read(
-            key, state, partial(_direct_tools, caller, catalogue, calls, rules, self.call_tool)
-        )
+        self.catalogue.ledger.refresh()
+        return self._direct_tools(self._offers.of(caller), self._call_tool)
 
 
-def _direct_tools(
-    caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: CallerRules, call_tool: ToolHandler
-) -> DirectTools:
-    budget = offered_tools(caller, catalogue, calls, rules)
-    sets, is_leaner = catalogue.ledger.replica_sets(caller.scope), catalogue.response_policy.has_leaner_definitions
-    callable_by_name = {
-        name: handler
-        for tool in (*budget.kept, *budget.excluded, *budget.denied)
-        for name, handler in _handlers(tool, sets, call_tool, is_leaner=is_leaner)
-    }
-    by_name = {_name_of(tool): tool for tool in budget.kept}
-    handlers = [callable_by_name[name] for name in by_name if name in callable_by_name]
-    return DirectTools(handlers, by_name, budget, callable_by_name)
+def direct_tools(offer: Offer, call_tool: ToolHandler) -> DirectTools:
+    """Return the tools of an offer, which `call_tool` runs."""
+    by_name: dict[str, ToolHandler] = {}
+    for tool in offer.found:
+        if definition := offer.definitions.get(tool.qualified_name):
+            for server_id, arguments in _calls(tool, offer.sets):
+                name = direct_name(server_id, tool.definition.name)
+                named = definition.model_copy(update={"name": name})
+                by_name[name] = _DirectTool(named, tool.qualified_name, call_tool, arguments)
+    handlers = [by_name[direct_name(tool.server_id, tool.definition.name)] for tool in offer.budget.kept]
+    return DirectTools(handlers, offer.warnings, by_name)
 
 
-def _name_of(tool: IndexedTool) -> str:
-    return direct_name(tool.server_id, tool.definition.name)
+def _calls(tool: IndexedTool, sets: ReplicaSets) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the servers under whose names the tool is called, with the arguments of `call_tool` for it.
 
-
-def _handlers(
-    tool: IndexedTool, sets: ReplicaSets, call_tool: ToolHandler, *, is_leaner: bool
-) -> Iterator[tuple[str, ToolHandler]]:
-    """Yield the tool by its name and, with replicas, by their names; nothing where the SDK rejects the definition."""
-    has_replicas = _has_replicas(tool, sets)
-    for server_id in sets.replicas(tool.server_id) if has_replicas else (tool.server_id,):
-        name = direct_name(server_id, tool.definition.name)
-        if definition := direct_definition(name, tool, is_leaner=is_leaner):
-            yield name, _DirectTool(definition, tool, call_tool, has_replicas=has_replicas)
-
-
-def _has_replicas(tool: IndexedTool, sets: ReplicaSets) -> bool:
-    return tool.server_id in sets.by_server and not sets.has_other_kinds(tool.server_id)
+    `tool@digest` stands for any replica; a name with a colon would begin with a server.
+    """
+    name = tool.definition.name
+    is_replicated = tool.server_id in sets.by_server and not sets.has_other_kinds(tool.server_id)
+    for server_id in sets.replicas(tool.server_id) if is_replicated else (tool.server_id,):
+        if is_replicated and tool.digest and ":" not in name:
+            yield server_id, {"tool_name": tool.definition_name}
+        else:
+            yield server_id, {"tool_name": f"{server_id}:{name}", "server_name": server_id}
 
 
 class _DirectTool(ToolHandler):
-    """One tool of a toolset; `call_tool` runs it, on any of its replicas."""
+    """One tool of a toolset; `call_tool` runs it with these arguments."""
 
     paging = "foreign"
 
-    def __init__(self, definition: Tool, indexed: IndexedTool, call_tool: ToolHandler, *, has_replicas: bool) -> None:
-        self.tool = definition
+    def __init__(self, tool: Tool, sort_key: str, call_tool: ToolHandler, arguments: dict[str, Any]) -> None:
+        self.tool = tool
         self.permission = call_tool.permission
-        self.sort_key = indexed.qualified_name
+        self.sort_key = sort_key
         self._call_tool = call_tool
-        on_server = {"tool_name": indexed.qualified_name, "server_name": indexed.server_id}
-        self._names = {"tool_name": indexed.definition_name} if has_replicas else on_server
+        self._arguments = arguments
 
     async def call(self, context: ToolCallContext) -> CallToolResult:
         """Return the result of `call_tool` for this tool."""
-        wrapped = {**self._names, "parameters": context.arguments}
+        wrapped = {**self._arguments, "parameters": context.arguments}
         return await self._call_tool.call(replace(context, arguments=wrapped))
 
 

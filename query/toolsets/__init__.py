@@ -1,1 +1,1 @@
-"""Toolsets in service: which one is a caller's, what of it is offered directly, and what it may cost."""
+"""Toolsets in service: which tools of one are offered directly, and what it should hold."""

@@ -1,21 +1,20 @@
-"""Advice on the tools of a toolset, as a page and as JSON for `toolscale advice`."""
+"""Advice on the tools of a toolset."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.responses import JSONResponse, Response
 
-from query.advice.report import advice_for
-from query.web.page import PAGE_HEADERS, Page, PageRequest
+from query.toolsets.advice import advice_for
+from query.web.page import Page, PageRequest
 from shared.errors import HistoryUnavailable, ToolsetUnknown
 from shared.toolset import ToolsetName
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from query.advice.report import Advice
+    from query.toolsets.advice import Advice
 
 NO_HISTORY = "No history can be read at the moment, or none is kept here."
 
@@ -38,22 +37,14 @@ def advice(request: PageRequest) -> Page:
     return Page("advice.html", {"advice": found, "problem": problem, "asked": asked}, status)
 
 
-def advice_json(request: PageRequest) -> Response:
-    """Return the advice as JSON, or the reason why there is none."""
-    found, problem, status = _read(request)
-    body: Any = found.model_dump(mode="json") if found else {"error": problem}
-    return JSONResponse(body, status, PAGE_HEADERS)
-
-
 def _read(request: PageRequest) -> tuple[Advice | None, str, int]:
     """Return the advice, else the problem, and the status."""
     catalogue = request.catalogue
     try:
         asked = AdviceRequest.model_validate({name: value for name, value in request.query.items() if value})
-        if catalogue.recorder is None:
+        if catalogue.usage is None:
             return None, NO_HISTORY, 503
-        history = catalogue.recorder.history
-        return advice_for(request.caller, catalogue, history, asked.toolset, asked.budget), "", 200
+        return advice_for(request.caller, catalogue, catalogue.usage, asked.toolset, asked.budget), "", 200
     except ValidationError as error:
         return None, first_invalid_argument(error), 400
     except ToolsetUnknown as error:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from query.history.periods import days_between
+from query.usage.usage import days_between
 
 # Width of a column and height of the plot, in units of the drawing, which the browser scales.
 COLUMN_WIDTH = 10.0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.history.periods import days_of, today
-from query.reports.access import is_unrestricted, report_for
-from query.reports.tool_use import ToolUse, tool_use
+from query.usage import report as reports
+from query.usage.report import is_unrestricted, report_for
+from query.usage.usage import days_of, today
 from query.web.charts import Chart, chart
 from query.web.page import Page, PageRequest
 from shared.errors import HistoryUnavailable
@@ -17,7 +17,7 @@ from shared.errors import HistoryUnavailable
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from query.reports.savings import SavingsReport
+    from query.usage.report import SavingsReport, UsageRow
 
 PERIODS = (7, 30, 90)
 DEFAULT_PERIOD = PERIODS[1]
@@ -40,10 +40,11 @@ def history(request: PageRequest) -> Page:
 
 def savings_report(request: PageRequest, days: int) -> SavingsReport | None:
     """Return the report, None without a history or if it does not answer; the page shows the rest."""
-    if request.catalogue.recorder is None:
+    usage = request.catalogue.usage
+    if usage is None:
         return None
     try:
-        return report_for(request.caller, f"{days}d", request.catalogue, request.catalogue.recorder.history)
+        return report_for(request.caller, f"{days}d", usage, request.catalogue.pinned().index)
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
         return None
@@ -57,13 +58,14 @@ def savings_charts(report: SavingsReport | None) -> dict[str, Chart | None]:
     held = {day.day: day.tokens for day in report.catalogue}
     return {
         "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),
-        "context_chart": chart(held, report.first_day, report.last_day, missing=None),
+        # a caller with groups or a toolset gets no size of the catalogue
+        "context_chart": chart(held, report.first_day, report.last_day, missing=None) if held else None,
     }
 
 
 def known_days(report: SavingsReport) -> int:
     """Return the number of days since the first one with figures, today included; 0 without any."""
-    days = [row.day for row in (*report.by_day, *report.catalogue)]
+    days = [*(row.day for row in report.by_day), *(row.day for row in report.catalogue)]
     return (report.last_day - min(days)).days + 1 if days else 0
 
 
@@ -72,28 +74,27 @@ def callers_of(server_id: str, request: PageRequest) -> Sequence[tuple[str, int]
 
     None without a history or if it does not answer, and for a caller with a restriction.
     """
-    recorder = request.catalogue.recorder
-    if recorder is None or not is_unrestricted(request.caller):
+    usage = request.catalogue.usage
+    if usage is None or not is_unrestricted(request.caller):
         return None
     counts: Counter[str] = Counter()
     first, last = days_of(f"{DEFAULT_PERIOD}d", today())
     try:
-        for (caller, server, _), sums in recorder.history.sums(first, last, ("calls",)).items():
-            if server == server_id:
-                counts[caller] += sums["calls"]
+        for (caller, _, _), sums in usage.sums(first, last, ("calls",), servers=[server_id]).items():
+            counts[caller] += sums["calls"]
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
         return None
     return counts.most_common(MOST_CALLERS)
 
 
-def use_of_tool(name: str, server_ids: Collection[str], request: PageRequest) -> ToolUse | None:
-    """Return the use of a tool on these servers; None without a history or if it does not answer."""
-    recorder = request.catalogue.recorder
-    if recorder is None:
-        return None
+def use_of_tool(name: str, server_ids: Collection[str], request: PageRequest) -> tuple[UsageRow | None, int | None]:
+    """Return the use of a tool on these servers and the mean duration of a call in ms; None where not known."""
+    usage = request.catalogue.usage
+    if usage is None:
+        return None, None
     try:
-        return tool_use(request.caller, name, frozenset(server_ids), f"{DEFAULT_PERIOD}d", recorder.history)
+        return reports.use_of_tool(request.caller, name, server_ids, f"{DEFAULT_PERIOD}d", usage)
     except HistoryUnavailable as error:
         _log.warning("savings_read_failed", reason=str(error))
-        return None
+        return None, None

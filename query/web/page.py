@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from query.toolsets.offered import OfferedCost, nothing_offered
 from shared.amounts import ago, ahead, size
 from shared.quoting import printable
 
@@ -44,8 +43,7 @@ ROWS = 100
 class PageRequest:
     """The caller, the catalogue, the parameters of path and query string, and the address of the service.
 
-    `address` is the public one of the settings, or `http://host:port`, as the browser used it. `offered` counts the
-    tools that `tools/list` shows the caller.
+    `address` is the public one of the settings, or `http://host:port`, as the browser used it.
     """
 
     caller: Caller
@@ -53,7 +51,6 @@ class PageRequest:
     path: Mapping[str, str]
     query: Mapping[str, str]
     address: str = ""
-    offered: OfferedCost = nothing_offered
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from typing_extensions import override
 from query.app import MCP_PATH
 from query.auth.authentication import bearer_or_basic_token
 from query.endpoint import Endpoint
-from query.toolsets.active import with_toolset_scope
-from query.toolsets.offered import CachedOfferedCost
+from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread
-from query.web.advice import advice, advice_json
+from query.web.advice import advice
 from query.web.history import history
 from query.web.page import HEADERS, PageRequest, View, message_page, render
 from query.web.views import find, overview, server, servers, tool
@@ -46,14 +45,13 @@ _log = structlog.get_logger()
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
     public_address = (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
-    offered = CachedOfferedCost(catalogue)
 
     def page(path: str, name: str, view: View) -> Route:
         def shown(request: Request, caller: Caller) -> Response:
             scoped = with_toolset_scope(caller, catalogue.index)
             address = public_address or str(request.base_url).rstrip("/")
             query = dict(request.query_params)
-            found = view(PageRequest(scoped, catalogue, request.path_params, query, address, offered))
+            found = view(PageRequest(scoped, catalogue, request.path_params, query, address))
             return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)
 
         async def handler(request: Request, caller: Caller) -> Response:
@@ -70,7 +68,6 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
         *(Route(f"{PATH}/static/{file.name}", _static(file), methods=["GET"]) for file in STATIC.iterdir()),
         page("", "overview", overview),
         page("/advice", "advice", advice),
-        page("/advice.json", "advice", advice_json),
         page("/find", "find", find),
         page("/history", "history", history),
         page("/servers", "servers", servers),

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
-from query.replicas.sets import set_key
-from query.reports.access import is_unrestricted
-from query.savings.context import share
-from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, TOOLHIVE_SOURCE
+from query.answers.detail import share
+from query.replicas import set_key
+from query.usage.report import is_unrestricted
+from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, SERVER_STATES, TOOLHIVE_SOURCE
 from shared.text.tokens import PROFILE, Profile
 
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.savings.savings import Baseline
+    from query.savings import Baseline
     from query.web.page import PageRequest
-    from shared.catalog import Encoding, Scope, ServerRecord
+    from shared.catalog import Encoding, Scope, ServerRecord, ServerState
 
 PATH = "/ui/servers"
 LONGEST = 401
@@ -38,11 +38,6 @@ ORIGINS: Mapping[Origin, tuple[str, ...]] = {
 }
 """The sources of each origin; all other sources are producers of events."""
 
-State = Literal["quarantined", "failing", "stale", "awaited", "installing", "stopped", "running"]
-
-STATES: tuple[State, ...] = get_args(State)
-"""From the one to look at first to the usual one."""
-
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
@@ -52,7 +47,7 @@ class ServerRow:
     """
 
     record: ServerRecord
-    state: State
+    state: ServerState
     tools: int | None
     tokens: int | None
     part: float | None
@@ -76,9 +71,9 @@ class SetRow:
         return self.rows[0].record.server_id
 
     @property
-    def states(self) -> Sequence[tuple[State, int]]:
+    def states(self) -> Sequence[tuple[ServerState, int]]:
         """Return the number of servers in each state, the most common first."""
-        states: Counter[State] = Counter(row.state for row in self.rows)
+        states: Counter[ServerState] = Counter(row.state for row in self.rows)
         return states.most_common()
 
     @property
@@ -173,19 +168,10 @@ def _sets(rows: Iterable[ServerRow], scope: Scope) -> list[SetRow]:
 
 
 def _row(record: ServerRecord, cost: Baseline | None, total: int) -> ServerRow:
-    state = state_of(record)
-    if cost is None or state in ("failing", "awaited", "installing"):
+    state = record.state
+    if cost is None or state in ("failing", "waiting", "installing"):
         return ServerRow(record, state, None, None, None)
     return ServerRow(record, state, cost.tools, cost.model_tokens, share(cost.model_tokens, total))
-
-
-def state_of(record: ServerRecord) -> State:
-    """Return the state of a server; one that fails and was never listed is `failing`."""
-    if record.state != "awaited":
-        return record.state
-    if record.stale_since is not None:
-        return "failing"
-    return "installing" if record.endpoint.transport == "stdio" else "awaited"
 
 
 def by_tokens(of_set: SetRow) -> tuple[float, str]:
@@ -205,7 +191,7 @@ class Column:
 
 
 def _worst(of_set: SetRow) -> int:
-    return min(STATES.index(row.state) for row in of_set.rows)
+    return min(SERVER_STATES.index(row.state) for row in of_set.rows)
 
 
 COLUMNS = (
@@ -260,7 +246,7 @@ class TableQuery:
         is_named = self.q.casefold() in record.server_id.casefold()
         return is_named and is_in_group and has_label and (not self.source or self.source == origin_of(record.source))
 
-    def applied(self, sets: Iterable[SetRow]) -> tuple[list[SetRow], Sequence[tuple[State, int]]]:
+    def applied(self, sets: Iterable[SetRow]) -> tuple[list[SetRow], Sequence[tuple[ServerState, int]]]:
         """Return the found servers in the requested order, replicas together, and equal ones by name.
 
         With them come the states with the number of servers that all filters but the status admit.
@@ -271,7 +257,7 @@ class TableQuery:
             admitted = [[row for row in rows if row.state == self.status] for rows in admitted]
         by_name = sorted((SetRow(rows) for rows in admitted if rows), key=_BY_NAME["name"].key)
         found = sorted(by_name, key=_BY_NAME[self.sort].key, reverse=self.descends)
-        return found, [(state, counts[state]) for state in STATES if counts[state]]
+        return found, [(state, counts[state]) for state in SERVER_STATES if counts[state]]
 
     def url(self, **changes: str) -> str:
         """Return the URL of the table with these changes, from its first page, ready for further parameters."""
@@ -291,7 +277,7 @@ class TableQuery:
 def table_query(request: PageRequest) -> TableQuery:
     """Return the filters and the order of a request; unknown values are left out."""
     values = {name: request.query.get(name, "").strip()[:LONGEST] for name in TableQuery.__slots__}
-    known = {"status": STATES, "source": ORIGINS, "sort": _BY_NAME, "order": ("asc", "desc")}
+    known = {"status": SERVER_STATES, "source": ORIGINS, "sort": _BY_NAME, "order": ("asc", "desc")}
     values = {name: value for name, value in values.items() if value and value in known.get(name, (value,))}
     if not is_unrestricted(request.caller):
         values.pop("label", None)

@@ -12,31 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import structlog
 from pydantic import ValidationError
 
+from query.answers.detail import first_sentence, share, summary
 from query.app import MCP_PATH
 from query.caller import ANYONE
 from query.find import find_tool
-from query.replicas.serving import Replicated, servings
-from query.reports.access import is_unrestricted
-from query.response.summary import first_sentence, summary
-from query.savings.context import share
+from query.replicas import Replicated, servings
 from query.search.request import FindRequest
-from query.tools.listing import tools_of
+from query.tools.list_available_tools import tools_of
+from query.toolsets.offers import Offers
+from query.usage.report import is_unrestricted
 from query.web.connecting import claude_command, client_config
 from query.web.history import DEFAULT_PERIOD, callers_of, known_days, savings_charts, savings_report, use_of_tool
 from query.web.page import ROWS, Page, PageRequest, message_page, page_of_rows
-from query.web.servers import (
-    COLUMNS,
-    LONGEST,
-    ORIGINS,
-    STATES,
-    ServerRow,
-    by_tokens,
-    origin_of,
-    servers_for,
-    state_of,
-    table_query,
-)
-from shared.catalog import OPERATOR_SOURCE, IndexedTool, QueryVectors, ServerRecord, point_id
+from query.web.servers import COLUMNS, LONGEST, ORIGINS, ServerRow, by_tokens, origin_of, servers_for, table_query
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.text.tokens import json_text
@@ -45,8 +34,8 @@ from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
+    from query.answers.detail import FoundTool
     from query.catalogue import Catalogue
-    from query.response.find_response import FoundTool
     from shared.catalog import Scope, ToolDefinition
     from shared.index.tools import ToolIndex
     from shared.upstream.followed_config import FollowedConfig
@@ -106,7 +95,7 @@ def servers(request: PageRequest) -> Page:
         "sets": sets,
         "columns": COLUMNS,
         "origins": present(ORIGINS, {origin_of(row.record.source) for row in table.rows}, query.source),
-        "known_states": present(STATES, {row.state for row in table.rows}, query.status),
+        "known_states": present(SERVER_STATES, {row.state for row in table.rows}, query.status),
         "sees_all": is_unrestricted(request.caller),
         "longest": LONGEST,
         "shown": ROWS,
@@ -224,11 +213,12 @@ def tool(request: PageRequest) -> Page:
 
     def rows(server_ids: Iterable[str]) -> list[ServerRow]:
         records = filter(None, map(ledger.record, server_ids))
-        return [ServerRow(record, state_of(record), None, None, None) for record in records]
+        return [ServerRow(record, record.state, None, None, None) for record in records]
 
     def indented(definition: Mapping[str, Any]) -> str:
         return json.dumps(definition, ensure_ascii=False, indent=2)
 
+    use, mean_ms = use_of_tool(name, serving.servers, request)
     values: dict[str, Any] = {
         "tool": found,
         "does": first_sentence(found.definition.description),
@@ -238,7 +228,8 @@ def tool(request: PageRequest) -> Page:
         "serving": serving,
         "servers": rows(serving.servers),
         "also_on": rows(serving.also_on),
-        "use": use_of_tool(name, serving.servers, request),
+        "use": use,
+        "mean_ms": mean_ms,
         "days": DEFAULT_PERIOD,
         "near": _nearest(found, replicated.scope, index),
         "shown": ROWS,
@@ -281,7 +272,9 @@ def find(request: PageRequest) -> Page:
     arguments = {"tool_description": question} | ({"cursor": cursor} if cursor else {})
     try:
         find_request = FindRequest.model_validate(arguments)
-        answer, timings = find_tool(find_request, request.caller.scope, catalogue, request.caller, request.offered)
+        catalogue.ledger.refresh()
+        offered = Offers(catalogue).cost(request.caller, catalogue.encoding)
+        answer, timings = find_tool(find_request, request.caller.scope, catalogue, request.caller, offered)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
     except (CursorInvalid, BudgetTooSmall) as error:

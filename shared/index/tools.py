@@ -211,14 +211,6 @@ class ToolIndex(Records):
             uncounted=self._tools.count(_restricted(scope, is_empty(key))),
         )
 
-    def distinct_tokens(self, scope: Scope, encoding: Encoding) -> int:
-        """Return the sum of the scope's counts in the wire form, where equal definitions count once."""
-        key = COUNT_KEYS["wire"][encoding]
-        rows = () if matches_nothing(scope) else walk(self._tools, scope_filter(scope), ("digest", "names", key))
-        # a cleared digest identifies no definition
-        counts: dict[str, int] = {row["digest"] or row["names"][1]: row.get(key, 0) for row in rows}
-        return sum(counts.values())
-
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
         """Return at most `limit` qualified names of the scope's tools without a count in this encoding."""
         if limit < 1 or matches_nothing(scope):

@@ -113,6 +113,10 @@ class Intents:
         now, (stored,) = self.storage.get("intent", [server_id])
         return self._readable(server_id, stored, now)
 
+    def existing(self, server_ids: Sequence[str]) -> dict[str, Intent]:
+        """Return the valid intents of these servers, by id."""
+        return {server_id: intent for server_id, intent in self._read(server_ids) if intent}
+
     def intents(self) -> Iterator[Intent]:
         """Return the valid intents of all announced servers."""
         return (intent for _, intent in self._read(self.storage.server_ids()) if intent)

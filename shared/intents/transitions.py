@@ -253,6 +253,21 @@ def claimed(before: Intent, now: float, policy: RetryPolicy) -> Intent:
     )
 
 
+def restored(stored: Intent, now: float) -> Intent:
+    """Return the intent of a backup as of now: with a due reconciliation, unless the server is stopped."""
+    is_down = stored.status == "stopped"
+    return Intent(
+        server_id=stored.server_id,
+        status=stored.status,
+        announcement=stored.announcement,
+        source=stored.source,
+        desired=stored.desired if is_down else stored.desired + 1,
+        committed=stored.desired,
+        announced_at=now,
+        due_at=None if is_down else 0.0,  # in the past by any clock
+    )
+
+
 def _commit(before: Intent, generation: int) -> Intent:
     # a run from before the store was lost may commit a generation that was not requested yet
     committed = max(before.committed, min(generation, before.desired))

@@ -8,14 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import structlog
-
 from shared.errors import ConfigInvalid
 
 T = TypeVar("T")
 FileSignature = tuple[int, int, int] | None
-
-_log = structlog.get_logger()
 
 
 def write_private(path: Path, text: str) -> None:
@@ -66,7 +62,9 @@ class WatchedFile(Generic[T]):
             try:
                 self._value = self._read(self._path)
             except ConfigInvalid as error:
-                _log.error("access_file_not_read", path=str(self._path), reason=str(error))
+                import structlog  # noqa: PLC0415  # a quarter of a second, for programs that only write
+
+                structlog.get_logger().error("access_file_not_read", path=str(self._path), reason=str(error))
             return self._value
 
 

@@ -35,14 +35,14 @@ _SECRETS = frozenset(
         "REDIS_URL",
         "REDIS_PASSWORD",
         "QDRANT_API_KEY",
-        "CURSOR_KEY",
         "EVENTS_TOKEN",
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
     }
 )
 _PREFIX = "TOOLSCALE_"
-_CREDENTIALS = "TOOLSCALE_CREDENTIAL_"
+# the secrets of servers, and the token of commands
+_OF_COMMANDS = ("TOOLSCALE_CREDENTIAL_", "TOOLSCALE_TOKEN")
 
 _INIT = Path(__file__).with_name("init.py")
 
@@ -169,7 +169,7 @@ def withhold_secrets() -> None:
     """
     for name in list(os.environ):
         plain = name.upper()
-        if plain.removeprefix(_PREFIX) in _SECRETS or plain.startswith(_CREDENTIALS):
+        if plain.removeprefix(_PREFIX) in _SECRETS or plain.startswith(_OF_COMMANDS):
             _withheld[name] = os.environ.pop(name)
 
 

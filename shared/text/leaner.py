@@ -115,11 +115,6 @@ def removals_named(removed: Mapping[Kind, int]) -> str:
     return ", ".join(f"{_NAMES[kind]} ({tokens:,})" for kind, tokens in removed.items())
 
 
-def leaner_schema(tool: Fields) -> Fields:
-    """Return the fields of a tool with the shorter input schema; its description stays."""
-    return _with_schema(tool, tuple(_SCHEMA_REMOVALS.values()))
-
-
 def shared_sentences(tools: Iterable[ToolDefinition]) -> frozenset[str]:
     """Return the sentences that the descriptions of at least three of these tools share, before their arguments."""
     tools_with = Counts(sentence for tool in tools for sentence in set(_sentences(_prose(tool.as_object()))))

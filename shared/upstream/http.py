@@ -145,7 +145,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a notification with a short timeout, since the SDK sends nothing until it returns."""
+        """Send a notification or an answer with a short timeout, since the SDK sends nothing until it returns."""
         with anyio.move_on_after(_NOTIFICATION_S):
             return await self._send(request)
         return httpx2.Response(HTTPStatus.ACCEPTED, stream=httpx2.ByteStream(b""))
@@ -225,8 +225,11 @@ class _CappedBody(httpx2.AsyncByteStream):
         self._meter = EventMeter() if is_event_stream else BodyMeter()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        events = 0
         async for chunk in self._body:
             size_bytes = self._meter.add(chunk)
+            self._state.count(self._meter.events - events, len(chunk))
+            events = self._meter.events
             if size_bytes > self._max_bytes:
                 raise self._state.fail(message_too_large(self._state, self._max_bytes))
             if self._meter.nodes > MAX_MESSAGE_NODES:
@@ -260,10 +263,11 @@ class _OwnStream(httpx2.AsyncByteStream):
 
 
 def _awaits_an_answer(request: httpx2.Request) -> bool:
-    """Return whether the request is not a JSON-RPC notification; notifications are small and have no id."""
+    """Return whether the request may be a JSON-RPC request; notifications and answers are small."""
     if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
         return True
-    return "id" in json.loads(request.content)
+    message: dict[str, object] = json.loads(request.content)
+    return message.keys() >= {"id", "method"}
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

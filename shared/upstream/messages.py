@@ -61,6 +61,8 @@ class NodeMeter:
 class BodyMeter:
     """Counts the bytes and the JSON values of a body."""
 
+    events = 0
+
     def __init__(self) -> None:
         self._values = NodeMeter()
         self._size_bytes = 0
@@ -78,12 +80,15 @@ class BodyMeter:
 
 
 class EventMeter:
-    """Counts the bytes of the current event of an event stream, and in `nodes` its values or the last event's."""
+    """Counts the bytes of the current event of an event stream, and in `nodes` its values or the last event's.
+
+    `events` is the number of blank lines so far: of events, and of comments.
+    """
 
     _ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 
     def __init__(self) -> None:
-        self.nodes = 0
+        self.nodes = self.events = 0
         self._values = NodeMeter()
         self._size_bytes = 0
         self._tail = b""
@@ -93,6 +98,7 @@ class EventMeter:
         seen = self._tail + chunk
         end = max(seen.rfind(mark) + len(mark) if mark in seen else -1 for mark in self._ENDS)
         self._size_bytes = self._size_bytes + len(chunk) if end < 0 else len(seen) - end
+        self.events += 0 if end < 0 else sum(map(seen.count, self._ENDS))
         self._count(chunk if end < 0 else seen[len(self._tail) : end], None if end < 0 else seen[end:])
         self._tail = seen[max(end, len(seen) - 3, 0) :]
         return self._size_bytes

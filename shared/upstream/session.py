@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import cast
 
 import anyio
 import httpx2
+import structlog
 from mcp import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -30,11 +32,13 @@ from shared.errors import (
     ServerAuthRequired,
     ServerError,
     ServerFailed,
+    ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
 )
 from shared.quoting import printable, quoted
 from shared.text.invisible import mark_text
+from shared.upstream.masking import Mask
 from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
 from shared.upstream.target import start_problem
 from shared.validation import first_problem
@@ -44,6 +48,7 @@ SMALL_NODES = 10_000
 """Limits of a small message: it has room for hundreds of real tools and needs at most 2 MiB when parsed."""
 
 _QUOTED_CHARACTERS = 300
+_LAST_WORDS_CHARACTERS = 600
 _POLL_S = 0.05
 _CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
 
@@ -72,6 +77,9 @@ _SDK_STAND_INS = (
     (METHOD_NOT_FOUND, "Not Found"),
     (INVALID_REQUEST, "Session terminated"),
 )
+_SDK_PARSE_ERROR = "Failed to parse "
+
+_log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -84,6 +92,45 @@ class HttpExchange:
 
     sent: bool = False
     http_status: int | None = None
+
+
+class Allowance:
+    """The messages that a server may send: `AT_ONCE` for each of our requests, and `PER_S` more each second.
+
+    Comments of event streams and lines that are not messages count too. `BYTES` count as a message.
+    """
+
+    AT_ONCE = 500.0
+    PER_S = 100.0
+    BYTES = 16 << 10
+    # More requests in flight allow no higher rate: the messages of one server would take all processor time.
+    MOST_REQUESTS = 8
+    UNANSWERED = 32
+    """Requests of the server that may wait for our answer; each is a task, and its answer waits until it is read."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.unanswered = 0
+        self._requests: set[str | int] = set()
+        self._clock_s = clock_s
+        self._left = self.AT_ONCE
+        self._counted_at_s = clock_s()
+
+    def begin(self, request_id: str | int) -> None:
+        """Note a request that is sent to the server."""
+        self._requests.add(request_id)
+        self._left += self.AT_ONCE
+
+    def end(self, request_id: str | int) -> None:
+        """Note that a request is answered or cancelled."""
+        self._requests.discard(request_id)
+
+    def is_exceeded_by(self, messages: int, size_bytes: int) -> bool:
+        """Count messages, and return whether they are too many."""
+        now, requests = self._clock_s(), max(len(self._requests), 1)
+        refilled = self._left + (now - self._counted_at_s) * self.PER_S * min(requests, self.MOST_REQUESTS)
+        self._left = min(refilled, self.AT_ONCE * requests) - messages - size_bytes / self.BYTES
+        self._counted_at_s = now
+        return self._left < 0 or self.unanswered > self.UNANSWERED
 
 
 current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange", default=None)
@@ -100,6 +147,7 @@ class SessionState:
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
     then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
     server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
+    With `allowance`, a server that exceeds it loses its session.
     """
 
     server_id: str
@@ -116,6 +164,18 @@ class SessionState:
     is_started: bool = False
     has_session_id: bool = False
     last_event: LastEvent | None = field(default=None, repr=False)
+    allowance: Allowance | None = field(default=None, repr=False)
+
+    def count(self, messages: int, size_bytes: int) -> None:
+        """Count what the server sent, parsed or not.
+
+        Raises:
+            ServerFlooded: it exceeds the allowance, so the session ends.
+        """
+        if self.allowance and self.error is None and self.allowance.is_exceeded_by(messages, size_bytes):
+            _log.warning("server_flooded", server=self.server_id)
+            most = f"{Allowance.AT_ONCE:g} messages for a call, or {Allowance.PER_S:g} a second"
+            raise self.fail(ServerFlooded(self.server_id, f"sends more than {most}, so its connection was ended"))
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait for a slot before a large message is read further or parsed; return at once for a small message.
@@ -161,9 +221,7 @@ class SessionState:
     def line(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
         """Return a text as `quote` does, without the quotes."""
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        for secret in self.secrets:
-            plain = plain.replace(secret, "***")
-        line = " ".join(plain.split())
+        line = " ".join(Mask(self.secrets).text(plain).split())
         shown = printable(mark_text(line))
         return shown if len(shown) <= characters else shown[:characters] + "…"
 
@@ -257,7 +315,10 @@ def to_answer_error(state: SessionState, error: MCPError, http_status: int | Non
 
 def answered(state: SessionState, error: MCPError, characters: int = 300) -> str:
     """Return the message and the code of a server's error."""
-    return f"{state.quote(error.message, characters)} ({error.code})"
+    message = error.message
+    if error.code == PARSE_ERROR and message.startswith(_SDK_PARSE_ERROR):
+        message = message.partition(":")[0]  # pydantic's text follows, with a part of what was received
+    return f"{state.quote(message, characters)} ({error.code})"
 
 
 def is_connection_lost(error: MCPError) -> bool:
@@ -292,4 +353,6 @@ def _stderr_tail(state: SessionState) -> str:
             number = -state.exit_code
             names = [known.name for known in signal.Signals if known == number]  # a real-time signal has none
             end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
-    return end + (f"{LAST_WORDS}{state.quote(state.stderr[-600:])}" if state.stderr.strip() else "")
+    # masked before it is cut, else a part of a credential could remain
+    words = Mask(state.secrets).text(state.stderr.decode("utf-8", "replace"))[-_LAST_WORDS_CHARACTERS:]
+    return end + (f"{LAST_WORDS}{state.quote(words)}" if words.strip() else "")

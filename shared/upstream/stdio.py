@@ -113,7 +113,9 @@ class _Child:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     while chunk := await _read(self._process.stdout):
                         await self._state.received(len(chunk))
+                        self._state.count(0, len(chunk))
                         for line in self._split(chunk):
+                            self._state.count(1, 0)
                             await self._deliver(line)
         finally:
             self._state.stream_ended()
@@ -156,9 +158,11 @@ class _Child:
 
     async def read_stderr(self) -> None:
         """Keep the end of what the child writes to stderr."""
+        # a credential at the cut is complete, so that it is masked before the last words are cut out
+        kept_bytes = STDERR_KEPT_BYTES + 4 * max(map(len, self._state.secrets), default=0)
         with anyio.CancelScope(shield=True):  # the pipe ends with the child
             while chunk := await _read(self._process.stderr):
-                self._state.stderr = (self._state.stderr + chunk)[-STDERR_KEPT_BYTES:]
+                self._state.stderr = (self._state.stderr + chunk)[-kept_bytes:]
                 if self._log:
                     self._log.write(chunk)
                     self._wrote.set()

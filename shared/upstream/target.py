@@ -117,7 +117,8 @@ def credentials_of(target: Target) -> tuple[str, ...]:
 
 
 def _longest_first(values: Iterable[str]) -> tuple[str, ...]:
-    parts = {part for value in values for part in (value, value.rpartition(" ")[2])}  # with and without `Bearer`
+    # with and without `Bearer`; a server may write the lines of a key with other line ends
+    parts = {part for value in values for part in (value, value.rpartition(" ")[2], *value.splitlines())}
     return tuple(sorted((part for part in parts if len(part) >= SHORTEST), key=len, reverse=True))
 
 

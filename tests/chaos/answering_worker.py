@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
-from query.catalogue import live_catalogue
+from query.catalogue import live_catalogue, live_index
 from query.listener import open_listener
-from query.search.live_index import live_index
 from query.server.mcp import service_of
 from query.service import HttpServer
 from shared.errors import Retryable

@@ -12,9 +12,9 @@ import httpx2
 from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
-from query.replicas.serving import first_server
-from query.response.find_response import BEING_FILLED
-from query.response.recent_answers import KEEP_S
+from query.find import BEING_FILLED
+from query.recent import KEEP_S
+from query.replicas import first_server
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked

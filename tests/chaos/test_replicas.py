@@ -6,18 +6,16 @@ import random
 import socket
 import sys
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 
-from query.calling.connection import CallLimits
-from query.calling.failover import ReplicatedCall
-from query.calling.pool import CallResources
-from query.calling.progress import ProgressRelay
-from query.calling.upstreams import Upstreams
+from query.calling.limits import CallLimits
+from query.calling.sessions import CallResources, Progress
+from query.calling.upstreams import ReplicatedCall, Upstreams
 from shared.catalog import ServerRecord
 from shared.errors import ReplicasFailed
 from tests.support.calling import replica_record, upstreams_to
@@ -106,7 +104,7 @@ class _Load:
             caller=caller,
         )
         with self.upstreams.admission.admitted(caller) as slot:
-            await self.upstreams.call(call, CallResources(ProgressRelay(ignore), slot))
+            await self.upstreams.call(call, CallResources(Progress(ignore), slot))
 
 
 async def _kill_and_restart(replicas: list[_Replica], load: _Load, chance: random.Random) -> None:
@@ -132,7 +130,7 @@ async def _play(replicas: list[_Replica], load: _Load, chance: random.Random) ->
         replica.start()
     for replica in replicas:
         await anyio.to_thread.run_sync(eventually, replica.accepts)
-    async with anyio.create_task_group() as tasks:
+    async with load.upstreams.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(_kill_and_restart, replicas, load, chance)
         for number in range(CALLERS):
             tasks.start_soon(load.run, f"caller{number}")
@@ -150,8 +148,7 @@ def test_reads_are_answered_and_no_other_call_reaches_two_servers_while_replicas
     with ExitStack() as stack:
         for replica in replicas:
             stack.callback(replica.kill)
-        upstreams = stack.enter_context(closing(upstreams_to(targets, CallLimits(timeout_s=60))))
-        load = _Load(upstreams, records)
+        load = _Load(upstreams_to(targets, CallLimits(timeout_s=60)), records)
         anyio.run(_play, replicas, load, random.Random(seed))
 
     received = Counter(identity for replica in replicas for identity in replica.received)

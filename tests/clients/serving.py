@@ -18,6 +18,7 @@ from shared.errors import ToolscaleError
 from tests.clients.driving import Driver, driving
 from tests.clients.libraries import Library, Transport
 from tests.clients.steps import wait_until_listed
+from tests.support.background import background_ended
 from tests.support.hostile.processes import callable_stdio
 from tests.support.processes import Composition
 from toolscale.demo.environments import Environment
@@ -38,7 +39,8 @@ class Service:
     def session(self, library: Library, transport: Transport, directory: Path) -> Generator[Driver]:
         """Yield a library with a session, after the servers are listed; over stdio with a service of its own."""
         target = {"url": self.url} if transport == "http" else over_stdio(self.config, directory)
-        with driving(library.command(self.environments), target, directory / "driver.log") as driver:
+        command, log = library.command(self.environments), directory / "driver.log"
+        with background_ended(directory), driving(command, target, log) as driver:
             wait_until_listed(driver)
             yield driver
 

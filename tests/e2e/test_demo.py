@@ -6,14 +6,19 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from query.catalogue import catalogue_of
+from query.tools.list_available_tools import ListRequest, list_tools
+from shared.catalog import Scope
+from shared.index.versions import open_index_versions
 from shared.settings import load_settings
+from shared.text.embedding import FastEmbedder
 from shared.text.tokens import counter, json_text
-from toolscale.client.query import open_query_client
 
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
@@ -55,8 +60,12 @@ def test_the_token_metrics_of_every_answer_add_up(document: dict[str, Any]) -> N
 
 def test_a_list_of_names_costs_at_most_five_tokens_a_tool(document: dict[str, Any], directory: Path) -> None:
     settings = load_settings(data_dir=directory / "data", redis_url=None, qdrant_url=None)
-    with open_query_client(settings) as ask:
-        page = ask("list_available_tools", {})
+    versions = open_index_versions(settings, FastEmbedder())
+    with closing(versions.store):
+        versions.ensure_own_version()
+        active, _ = versions.current()
+        catalogue = catalogue_of(active.index, active.embedder, settings)
+        page = list_tools(ListRequest(), Scope(), catalogue, "test")
 
     assert sum(len(server["names"].split()) for server in page["toolsByServer"]) == document["tools"]
     assert page["meta"]["context"]["tokens"] == document["tokens"]

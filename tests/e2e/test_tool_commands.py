@@ -1,4 +1,4 @@
-"""`toolscale add`, `describe`, `call`, `status` and `remove` with real servers, served and without a service."""
+"""`toolscale add`, `describe`, `call` and `remove` with real servers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.support.hostile.processes import callable_stdio, good_stdio
 from tests.support.policies import rule
 from tests.support.ports import free_port
 from tests.support.processes import Composition
+from tests.support.running_api import running_api
 from tests.support.waiting import eventually
 from tests.support.warm import start
 from toolscale.app import app
@@ -33,7 +34,7 @@ PROMPT_END = "[y/N]: "
 def _settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("TOOLSCALE_PORT", str(free_port()))  # a port without a service
-    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN", "TOOLSCALE_MCP_CONFIG"):
+    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN", "TOOLSCALE_URL", "TOOLSCALE_MCP_CONFIG"):
         monkeypatch.setenv(name, "")
 
 
@@ -55,20 +56,18 @@ def test_a_server_is_added_described_called_and_removed(tmp_path: Path, monkeypa
         described = run("describe", "good:tool_007").stdout
         called = run("call", "able:echo", "words=007").stdout
         refused = CliRunner().invoke(app, ["call", "able:refuses"])
-        status = json.loads(run("status", "--json").stdout)
+        listed = run("ls").stdout
         with pytest.raises(ToolNotFound, match="is no tool that you may use"):
             run("call", "able:ehco")
         run("remove", "able")
         eventually(lambda: states() == {"able": "stopped", "good": "listed"}, what=running.output())
-    without_service = run("describe", "tool_007").stdout
 
-    assert described == without_service
     assert "good:tool_007: " in described
     assert "Looks up record 7." in described
     assert [line.split()[:2] for line in described.splitlines()[-1:]] == [["record_id", "string"]]
     assert called.startswith("007 from ")
     assert (refused.exit_code, refused.stdout, refused.stderr) == (1, "", "no such record\n")
-    assert (status["servers"], status["states"]) == (2, {"listed": 2})
+    assert "\n2 servers: 2 listed" in listed
 
 
 def test_a_call_that_the_policy_asks_about_is_confirmed_in_a_terminal_or_by_an_option(
@@ -115,24 +114,12 @@ def in_terminal(typed: str, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_tool_is_called_without_a_service_and_its_server_ends_after_the_call(tmp_path: Path) -> None:
-    add("able", callable_stdio())
-    with serving(tmp_path / "mcp.json") as (running, _):
-        running.wait_for('"event": "server_indexed"')
-
-    document = json.loads(run("call", "able:rich", "--json").stdout)
-    pid = int(run("call", "able:echo", "words=a b").stdout.removeprefix("a b from "))
-
-    assert document["structuredContent"] == {"answer": 42}
-    eventually(lambda: not Path(f"/proc/{pid}").exists())
-
-
-@pytest.mark.slow
 def test_a_watched_list_is_shown_again_until_an_interrupt(tmp_path: Path) -> None:
-    composition = Composition("", tmp_path, {"REDIS_URL": "", "QDRANT_URL": ""})
-    with composition.run("ls", "-m", "toolscale", "ls", "--watch") as running:
-        running.wait_for("No server was announced yet.", times=2)
-        running.process.send_signal(signal.SIGINT)
-        eventually(lambda: running.process.poll() is not None)
+    with running_api(tmp_path) as url:
+        composition = Composition("", tmp_path, {"REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_URL": url})
+        with composition.run("ls", "-m", "toolscale", "ls", "--watch") as running:
+            running.wait_for("No server was announced yet.", times=2)
+            running.process.send_signal(signal.SIGINT)
+            eventually(lambda: running.process.poll() is not None)
 
     assert running.process.returncode == 130

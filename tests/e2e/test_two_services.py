@@ -23,7 +23,7 @@ from toolscale.doctor.stores import check_service
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN"):
+    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN", "TOOLSCALE_URL"):
         monkeypatch.setenv(name, "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -26,10 +25,7 @@ from tests.support.http_limits import (
 )
 from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
-from tests.support.stdio_client import stdio_client
 from tests.support.waiting import eventually
-from toolscale.embedded.holder import connect
-from toolscale.embedded.streams import Hello
 
 FILES: Final = 1_024
 HELD: Final = 1_030
@@ -135,40 +131,6 @@ def test_a_service_with_redis_answers_while_silent_connections_are_held(
         assert_it_outlasts_silent_connections(service)
 
 
-def test_clients_over_stdio_reach_the_service_once_silent_ones_that_took_all_files_have_left(tmp_path: Path) -> None:
-    files = 256
-    with query_service(tmp_path, "toolscale", "serve", files=files) as service:
-        process = psutil.Process(service.running.process.pid)
-        with ExitStack() as opened:
-
-            def has_no_file() -> bool:
-                for silent in filter(None, (connect(tmp_path) for _ in range(files))):
-                    opened.enter_context(closing(silent))
-                return process.num_fds() == files
-
-            eventually(has_no_file, what="a process without a free file")
-
-        with ExitStack() as opened:
-            assert _welcome(opened, tmp_path) == b'{"refusal":null}\n'
-        assert service.status(request()) == 200
-
-
-def test_a_client_over_stdio_above_the_limit_gets_the_reason(tmp_path: Path) -> None:
-    files = 256
-    with query_service(tmp_path, "toolscale", "serve", files=files), ExitStack() as opened:
-        for _ in range(files // 4):
-            assert _welcome(opened, tmp_path) == b'{"refusal":null}\n'
-
-        with stdio_client(tmp_path) as client:
-            client.handshake()
-            refused = client.call("find_tool", tool_description="a tool")
-
-    reason = f"{files // 4} clients over stdio share its process, as many as the limit allows"
-    assert refused["isError"]
-    assert reason in refused["content"][0]["text"]
-    assert reason in client.running.log.read_text()
-
-
 def test_held_bodies_take_little_memory_and_small_requests_pass(tmp_path: Path) -> None:
     held = 100
     with query_service(tmp_path, "query", files=4_096) as service, ExitStack() as opened:
@@ -187,22 +149,3 @@ def test_held_bodies_take_little_memory_and_small_requests_pass(tmp_path: Path) 
         assert service.status(request()) == 200
         # the budget, its copies while they are read and parsed, and the heap around them
         assert service.rss_bytes - before_bytes < 4 * BODIES_BYTES < held * len(LARGE)
-
-
-def _welcome(opened: ExitStack, data_dir: Path) -> bytes:
-    """Return the service's first line to a client, which stays until the stack closes."""
-    attempts: list[socket.socket | None] = []
-
-    def is_connected() -> bool:
-        attempts.append(connect(data_dir))  # None while the queue of the socket is full
-        return attempts[-1] is not None
-
-    eventually(is_connected, what="a connection")
-    connection = attempts[-1]
-    assert connection is not None
-    opened.enter_context(connection)
-    connection.settimeout(60)
-    lines = opened.enter_context(connection.makefile("rwb"))
-    lines.write(Hello().model_dump_json().encode() + b"\n")
-    lines.flush()
-    return lines.readline()

@@ -21,7 +21,7 @@ from tests.support.events_api import TOKEN
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-SECRETS = {"TOOLSCALE_CURSOR_KEY": "sealing" * 6, "TOOLSCALE_CREDENTIAL_GITHUB": "a-token-of-github"}
+SECRETS = {"TOOLSCALE_EVENTS_TOKEN": "events" * 6, "TOOLSCALE_CREDENTIAL_GITHUB": "a-token-of-github"}
 # The server of the file: it stores all that it can read, and ends.
 READS = 'cat /proc/$PPID/environ /proc/$PPID/maps > "$0" 2>&1; env >> "$0"; echo done >> "$0"'
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
@@ -115,7 +115,7 @@ def test_a_stdio_server_of_a_worker_reads_no_secret(
     "arguments",
     [
         "-m query",
-        "-m query --stdio",
+        "-m toolscale serve --stdio",
         "-m workers.notifications",
         "-m workers.events_api",
         "-m celery -A workers.app beat --schedule {}/schedule",

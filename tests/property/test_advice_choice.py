@@ -7,27 +7,26 @@ from itertools import combinations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from query.advice.choice import best_within, by_calls, calls_of, needed_tokens, tokens_of
-from query.advice.use import ToolUse
 from query.caller import Caller
-from query.toolsets.budget import apply_budget, by_use
+from query.toolsets.advice import AdvisedTool, best_within, by_calls, calls_of, tokens_of
+from query.toolsets.offers import apply_budget, by_use
 from tests.support.fakes import make_tool
 from tests.support.profiles import examples
 
 # tokens and calls
 tools_of_costs = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=9).map(
     lambda rows: [
-        ToolUse(name=f"s:{number}", tokens=tokens, calls=calls) for number, (tokens, calls) in enumerate(rows)
+        AdvisedTool(name=f"s:{number}", tokens=tokens, calls=calls) for number, (tokens, calls) in enumerate(rows)
     ]
 )
 budgets = st.integers(0, 120)
 
 
-def used(*rows: tuple[int, int]) -> list[ToolUse]:
-    return [ToolUse(name=f"s:{number}", tokens=tokens, calls=calls) for number, (tokens, calls) in enumerate(rows)]
+def used(*rows: tuple[int, int]) -> list[AdvisedTool]:
+    return [AdvisedTool(name=f"s:{number}", tokens=tokens, calls=calls) for number, (tokens, calls) in enumerate(rows)]
 
 
-def most_calls(tools: list[ToolUse], budget: int) -> int:
+def most_calls(tools: list[AdvisedTool], budget: int) -> int:
     """Return the calls of the best choice, among all."""
     every = (choice for size in range(len(tools) + 1) for choice in combinations(tools, size))
     return max(calls_of(choice) for choice in every if tokens_of(choice) <= budget)
@@ -39,7 +38,7 @@ def most_calls(tools: list[ToolUse], budget: int) -> int:
 @example(used((1, 2), (40, 12)), 40)
 # by calls alone, the great tool takes the room of two
 @example(used((40, 12), (20, 11), (20, 11)), 40)
-def test_the_choice_fits_and_covers_at_least_half_of_the_best(tools: list[ToolUse], budget: int) -> None:
+def test_the_choice_fits_and_covers_at_least_half_of_the_best(tools: list[AdvisedTool], budget: int) -> None:
     chosen = best_within(tools, budget)
 
     assert tokens_of(chosen) <= budget
@@ -50,15 +49,9 @@ def test_the_choice_fits_and_covers_at_least_half_of_the_best(tools: list[ToolUs
 
 
 @settings(max_examples=examples(300))
-@given(tools=tools_of_costs, part=st.floats(0, 0.99))
-def test_the_needed_tokens_cover_their_part_of_the_calls(tools: list[ToolUse], part: float) -> None:
-    assert calls_of(best_within(tools, needed_tokens(tools, part))) >= part * calls_of(tools)
-
-
-@settings(max_examples=examples(300))
 @given(tools=tools_of_costs, budget=budgets)
 @example(used((1, 2), (40, 12)), 40)
-def test_the_choice_covers_no_fewer_calls_than_an_enforced_budget(tools: list[ToolUse], budget: int) -> None:
+def test_the_choice_covers_no_fewer_calls_than_an_enforced_budget(tools: list[AdvisedTool], budget: int) -> None:
     counts = frozenset((tool.name, tool.calls) for tool in tools)
     indexed = [make_tool("s", tool.name.removeprefix("s:"), model_tokens=tool.tokens) for tool in tools]
     caller = Caller("ann", limit_tokens=budget)

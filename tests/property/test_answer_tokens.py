@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import TextContent
 
+from query.answers.budget import MIN_TOKENS, counting
+from query.answers.fit import FindResponse, counted
 from query.catalogue import Catalogue
-from query.paging.budget import MIN_TOKENS, counting
-from query.response.answer_tokens import counted
-from query.response.find_response import FindResponse
-from query.savings.ledger import Ledger
-from query.savings.savings import Baseline, token_metrics
+from query.records import Ledger
+from query.savings import Baseline, token_metrics
 from query.server.mcp import service_of
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.settings import ResponseMode

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from query.caller import Caller
-from query.toolsets.budget import apply_budget, by_use, cost
+from query.toolsets.offers import apply_budget, by_use, cost
 from shared.catalog import Encoding, IndexedTool
 from tests.support.fakes import make_tool
 from tests.support.profiles import examples

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 import anyio
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from query.calling.connection import CallLimits
-from query.calling.failover import ReplicatedCall, Served
-from query.calling.pool import CallResources
-from query.calling.progress import ProgressRelay
-from query.calling.upstreams import Upstreams
+from query.calling.limits import CallLimits
+from query.calling.sessions import CallResources, Progress
+from query.calling.upstreams import ReplicatedCall, Served, Upstreams
 from shared.errors import Delivery, ServerError
 from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
@@ -65,7 +63,7 @@ class _Fleet:
         self.step: Sequence[tuple[str, str]] = ()
         self.received: list[str] = []
         self._servers = [stack.enter_context(scripted_http(self._respond)) for _ in range(REPLICAS)]
-        self.upstreams = stack.enter_context(closing(self._upstreams()))
+        self.upstreams = self._upstreams()
 
     def _upstreams(self) -> Upstreams:
         targets = {f"r{number}": HttpTarget(server.url) for number, server in enumerate(self._servers)}
@@ -95,7 +93,24 @@ async def _call(fleet: _Fleet, *, is_repeatable: bool) -> Served:
     replicas = tuple(replica_record(f"r{number}", protocol_version=HANDSHAKE) for number in range(REPLICAS))
     call = ReplicatedCall(tool="one", arguments={}, replicas=replicas, is_repeatable=is_repeatable, caller="ann")
     with fleet.upstreams.admission.admitted("ann") as slot:
-        return await fleet.upstreams.call(call, CallResources(ProgressRelay(ignore), slot))
+        return await fleet.upstreams.call(call, CallResources(Progress(ignore), slot))
+
+
+async def _play(
+    fleet: _Fleet, script: Script, *, is_repeatable: bool
+) -> list[tuple[ServerError | None, Sequence[str]]]:
+    """Return the error of the call in each step, and what the servers received."""
+    outcomes: list[tuple[ServerError | None, Sequence[str]]] = []
+    async with fleet.upstreams.running():
+        for step in script:
+            fleet.step, fleet.received = step, []
+            error: ServerError | None = None
+            try:
+                await _call(fleet, is_repeatable=is_repeatable)
+            except ServerError as failed:
+                error = failed
+            outcomes.append((error, fleet.received))
+    return outcomes
 
 
 @settings(max_examples=examples(60))
@@ -107,15 +122,8 @@ async def _call(fleet: _Fleet, *, is_repeatable: bool) -> Served:
 def test_a_call_is_received_again_only_where_it_may_be_repeated(
     fleet: _Fleet, script: Script, is_repeatable: bool
 ) -> None:
-    for step in script:
-        fleet.step, fleet.received = step, []
-        error: ServerError | None = None
-        try:
-            anyio.run(lambda: _call(fleet, is_repeatable=is_repeatable))
-        except ServerError as failed:
-            error = failed
-
-        carried_out = [reply for reply in fleet.received if reply not in REFUSALS]
+    for error, received in anyio.run(lambda: _play(fleet, script, is_repeatable=is_repeatable)):
+        carried_out = [reply for reply in received if reply not in REFUSALS]
         assert is_repeatable or len(carried_out) <= 1
         assert all(reply in ("hangs up", "503", "400") for reply in carried_out[:-1]), "an answer was repeated"
         assert (error is None) == (carried_out[-1:] == ["fine"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.paging.budget import counting, parts
+from query.answers.budget import counting, parts
 from shared.catalog import Encoding
 from shared.text.tokens import counter
 

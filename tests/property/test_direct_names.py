@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.response.recent_answers import Recent
-from query.savings.ledger import Ledger
+from query.records import Ledger
+from query.replicas import split_name
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of
-from query.toolsets.active import with_toolset_scope
-from query.toolsets.names import direct_name
+from query.toolsets.offers import direct_name, with_toolset_scope
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
@@ -63,26 +60,27 @@ def test_servers_that_come_go_and_clash_move_no_name(listings: Sequence[tuple[st
     index, owners = FakeIndex(), dict[str, Tool]()
     index.put_toolset(Toolset(name="all", tools=("mail", "mail_send", "mail__send", "m", "mail_", "mail.send")))
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
-    with closing(upstreams_to({})) as upstreams:
-        toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
-        for revision, (server, tools) in enumerate(listings, 1):
-            _list(index, server, tools)
-            index.put_server(_record(server, revision))
-            for name, owner in _listed(toolsets, index).items():
-                assert owners.setdefault(name, owner) == owner
-            assert _listed(toolsets, index) == _listed(replace(toolsets, recent=Recent()), index)
+    upstreams = upstreams_to({})
+    ours = builtin_tools(catalogue, upstreams)
+    toolsets = toolsets_of(catalogue, ours)
+    for revision, (server, tools) in enumerate(listings, 1):
+        _list(index, server, tools)
+        index.put_server(_record(server, revision))
+        for name, owner in _listed(toolsets, index).items():
+            assert owners.setdefault(name, owner) == owner
+        assert _listed(toolsets, index) == _listed(toolsets_of(catalogue, ours), index)
 
 
 def test_the_tools_of_a_toolset_are_read_again_when_a_server_changes() -> None:
     index = FakeIndex()
     index.put_toolset(Toolset(name="all", tools=SERVERS))
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
-    with closing(upstreams_to({})) as upstreams:
-        toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
-        kept = [toolsets.direct(with_toolset_scope(ANN, index)) for _ in range(2)]
-        _list(index, "mail", {"send_mail"})
-        index.put_server(_record("mail", 1))
-        changed = toolsets.direct(with_toolset_scope(ANN, index))
+    upstreams = upstreams_to({})
+    toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
+    kept = [toolsets.direct(with_toolset_scope(ANN, index)) for _ in range(2)]
+    _list(index, "mail", {"send_mail"})
+    index.put_server(_record("mail", 1))
+    changed = toolsets.direct(with_toolset_scope(ANN, index))
 
     assert kept[0] is kept[1]
     assert [handler.tool.name for handler in changed.handlers] == ["mail__send_mail"]
@@ -95,8 +93,8 @@ def test_the_name_on_each_replica_is_called_while_one_of_them_is_listed() -> Non
         _list(index, server, {"send"})
         index.put_server(_replica(server, revision))
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
-    with closing(upstreams_to({})) as upstreams:
-        direct = toolsets_of(catalogue, builtin_tools(catalogue, upstreams)).direct(with_toolset_scope(ANN, index))
+    upstreams = upstreams_to({})
+    direct = toolsets_of(catalogue, builtin_tools(catalogue, upstreams)).direct(with_toolset_scope(ANN, index))
 
     assert [handler.tool.name for handler in direct.handlers] == ["a__send"]
     assert {name for name in ("a__send", "b__send") if direct.handler_named(name)} == {"a__send", "b__send"}
@@ -128,4 +126,4 @@ def _list(index: FakeIndex, server: str, tools: set[str]) -> None:
 
 def _listed(toolsets: Toolsets, index: FakeIndex) -> dict[str, Tool]:
     direct = toolsets.direct(with_toolset_scope(ANN, index))
-    return {name: (tool.server_id, tool.definition.name) for name, tool in direct.by_name.items()}
+    return {handler.tool.name: split_name(handler.sort_key) for handler in direct.handlers}

@@ -7,12 +7,11 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.budget import MIN_TOKENS, ResponsePolicy, counting
+from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import MIN_TOKENS, counting
-from query.paging.policy import ResponsePolicy
-from query.response.find_response import FindResponse
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Encoding, IndexedTool, Scope
 from shared.settings import ResponseMode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -15,11 +15,10 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent
 
+from query.answers.budget import MIN_TOKENS, ResponsePolicy
 from query.caller import USING, Caller
 from query.catalogue import Catalogue
-from query.paging.budget import MIN_TOKENS
-from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from shared.toolset import Toolset
 from tests.property.test_group_properties import (
@@ -65,9 +64,9 @@ async def asking(fleet: Sequence[Server], caller: Caller, mode: str) -> AsyncGen
     index.put_toolset(EVERYTHING)
     # whether anything fits hangs on how rare a word is, which is counted over all tools
     over = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=ANSWERS)
-    with closing(upstreams_to({})) as upstreams:
-        async with Client(service_of(over, upstreams, lambda _: caller), mode=mode) as client:
-            yield client
+    upstreams = upstreams_to({})
+    async with Client(service_of(over, upstreams, lambda _: caller), mode=mode) as client:
+        yield client
 
 
 def of_groups(groups: frozenset[str] | None, name: str = "ann") -> Caller:

@@ -17,13 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.types import TextContent
 
-from query.history.events import call_rows
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import summed
-from query.reports.catalogue_size import CatalogueSampler
-from query.savings.ledger import Ledger
+from query.records import Ledger
+from query.usage.record import call_rows, sampling
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Usage, summed, today
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord, Status
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -132,10 +129,10 @@ def answers(
 
     async def ask(file: Path) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
-        with closing(upstreams_to({})) as upstreams:
-            app = app_of(catalogue(fleet), authentication, upstreams)
-            async with http_client(app, "token") as http, mcp_client(http, mode) as client:
-                results = [await client.call_tool(name, arguments) for name, arguments in calls]
+        upstreams = upstreams_to({})
+        app = app_of(catalogue(fleet), authentication, upstreams)
+        async with http_client(app, "token") as http, mcp_client(http, mode) as client:
+            results = [await client.call_tool(name, arguments) for name, arguments in calls]
         return [block.text for result in results for block in result.content if isinstance(block, TextContent)]
 
     with tempfile.TemporaryDirectory() as directory:
@@ -192,20 +189,20 @@ def pages(fleet: Sequence[Server], groups: frozenset[str] | None, paths: Sequenc
     """Return what the page shows to a caller with a token for these groups, after a day on which all was used."""
     index = catalogue(fleet)
 
-    async def request_names(file: Path, savings: UsageRecorder) -> list[str]:
+    async def request_names(file: Path, usage: Usage) -> list[str]:
         authentication = static(file, caller=entry("token", "*" if groups is None else sorted(groups)))
-        async with http_client(app_of(index, authentication, savings=savings), "token") as http:
+        async with http_client(app_of(index, authentication, usage=usage), "token") as http:
             # the second of rendering may differ between two pages
             return [re.sub("As of <time.*?</time>", "", (await http.get(path)).text) for path in paths]
 
-    with tempfile.TemporaryDirectory() as directory, closing(SqliteHistory(Path(directory) / "db", 30)) as history:
-        CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
+    with tempfile.TemporaryDirectory() as directory, closing(SqliteUsage(Path(directory) / "db", 30)) as usage:
+        with sampling(usage, Ledger(index), "cl100k_base"):
+            pass
         used = [tool for server in fleet for tool in server.tools]
         for name in ("caller", "somebody else") if groups is None else ("somebody else",):
             calls = (call_rows(today(), name, tool.server_id, tool.definition.name, 100, 7) for tool in used)
-            history.add(summed(chain.from_iterable(calls)))
-        with closing(UsageRecorder(history)) as savings:
-            return anyio.run(request_names, Path(directory) / "tokens.toml", savings)
+            usage.add(summed(chain.from_iterable(calls)))
+        return anyio.run(request_names, Path(directory) / "tokens.toml", usage)
 
 
 @settings(max_examples=examples(30))

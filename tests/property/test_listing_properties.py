@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.response.recent_answers import Recent
-from query.savings.ledger import Ledger
+from query.recent import Recent
+from query.records import Ledger
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools
-from query.tools.listing import ListRequest, list_tools
-from query.toolsets.active import with_toolset
-from query.toolsets.report import ToolsetRequest, toolset_report
+from query.tools.get_active_toolset import ToolsetRequest, toolset_report
+from query.tools.list_available_tools import ListRequest, list_tools
+from query.toolsets.offers import Offers, with_toolset
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -186,7 +186,9 @@ def test_shares_of_a_toolset_sum_to_one_and_its_total_equals_the_sum(
     index = index_of(fleet)
     index.put_toolset(Toolset(name="t", tools=tuple(entries), budget_tokens=budget))
 
-    report = toolset_report(ToolsetRequest(name="t"), Caller("ann"), catalogue_of(index), Recent())
+    catalogue = catalogue_of(index)
+
+    report = toolset_report(ToolsetRequest(name="t"), Caller("ann"), catalogue, Offers(catalogue), Recent())
 
     inside = {tool: tokens for tool, tokens in fleet.items() if tool[0] in entries or ":".join(tool) in entries}
     assert report["meta"] == meta(total(inside), total(fleet))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -15,10 +14,10 @@ from mcp import Client
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
-from query.toolsets import offered
-from query.toolsets.active import with_toolset
+from query.toolsets import offers
+from query.toolsets.offers import with_toolset
 from shared.catalog import (
     ENCODINGS,
     FEATURES_VERSION,
@@ -94,11 +93,11 @@ class Site:
         """Return an answer of `find_tool`, and the tools of the toolset in `tools/list`."""
 
         async def ask() -> tuple[dict[str, Any], list[Key]]:
-            with closing(upstreams_to({})) as upstreams:
-                async with Client(service_of(self.catalogue, upstreams, lambda _: caller)) as client:
-                    result = await client.call_tool("find_tool", {"tool_description": "read a file", **arguments})
-                    assert not result.is_error, result.content
-                    listed = (await client.list_tools()).tools
+            upstreams = upstreams_to({})
+            async with Client(service_of(self.catalogue, upstreams, lambda _: caller)) as client:
+                result = await client.call_tool("find_tool", {"tool_description": "read a file", **arguments})
+                assert not result.is_error, result.content
+                listed = (await client.list_tools()).tools
             direct = [tool.description or "" for tool in listed if (tool.description or "").startswith("key ")]
             return dict(result.structured_content), [(key.split()[1], key.split()[2]) for key in direct]
 
@@ -110,11 +109,11 @@ def tool_of(key: Key, tokens: Tokens) -> IndexedTool:
     return make_tool(*key, f"key {key[0]} {key[1]}", wire, model_tokens=model)
 
 
-def site_of(fleet: Mapping[Key, Tokens], *toolsets: Toolset) -> Site:
+def site_of(fleet: Mapping[Key, Tokens], *written: Toolset) -> Site:
     index = WatchedIndex()
     site = Site(index, Catalogue(index, EMBEDDER, Ledger(index), no_match_threshold=-1))
     site.write(fleet)
-    for toolset in toolsets:
+    for toolset in written:
         index.put_toolset(toolset)
     return site
 
@@ -143,7 +142,7 @@ def test_nothing_is_claimed_for_a_tool_that_is_offered_directly(
     site = site_of(fleet, Toolset(name="t", tools=tuple(selected), budget_tokens=budget, enforce=budget is not None))
     inside = [key for key in fleet if key[0] in selected or ":".join(key) in selected]
 
-    with patch.object(offered, "MAX_DIRECT", direct):
+    with patch.object(offers, "MAX_DIRECT", direct):
         answer, listed = site.ask(Caller("ann", toolset="t"), encoding=encoding, detail=detail)
 
     assert len(listed) <= direct
@@ -157,7 +156,7 @@ def test_nothing_is_claimed_for_a_tool_that_is_offered_directly(
 def test_the_cost_of_offered_tools_follows_the_toolset_s_servers(fleets: list[dict[Key, Tokens]]) -> None:
     toolset = Toolset(name="t", tools=("a", "b:read"))
     site = site_of({}, toolset)
-    cost, caller = offered.CachedOfferedCost(site.catalogue), with_toolset(Caller("ann"), toolset)
+    cost, caller = offers.Offers(site.catalogue).cost, with_toolset(Caller("ann"), toolset)
 
     for fleet in fleets:
         site.write(fleet)
@@ -173,12 +172,12 @@ def test_the_cost_of_offered_tools_follows_the_toolset_s_servers(fleets: list[di
 def test_the_cost_of_offered_tools_is_read_once_for_all_callers_of_a_toolset() -> None:
     fleet = {("a", "read"): (100, 50), ("a", "send"): (10, 5)}
     site = site_of(fleet)
-    cost = offered.CachedOfferedCost(site.catalogue)
+    cost = offers.Offers(site.catalogue).cost
     selection = Toolset(name="t", tools=("a",)).selection
 
     costs = [cost(Caller(name, toolset="t", selection=selection), "cl100k_base") for name in ("ann", "bob", "ann")]
     for caller in (Caller("ann"), Caller("ann", permissions=frozenset({"catalog:read"}), selection=selection)):
-        assert cost(caller, "cl100k_base") == offered.NOTHING
+        assert cost(caller, "cl100k_base") == offers.NOTHING
 
     assert {(each.tokens, each.model_tokens, each.tools) for each in costs} == {(110, 55, 2)}
     assert site.index.pages_read == 1
@@ -196,9 +195,9 @@ def test_a_caller_without_directly_offered_tools_gets_the_whole_baseline() -> No
 
 
 def test_of_a_large_toolset_the_tools_that_are_not_offered_are_saved() -> None:
-    fleet = {("a", f"read_{number}"): (10, 7) for number in range(offered.MAX_DIRECT + 44)}
+    fleet = {("a", f"read_{number}"): (10, 7) for number in range(offers.MAX_DIRECT + 44)}
     site = site_of(fleet, Toolset(name="t", tools=("a",)))
-    listed = sorted(fleet, key=lambda key: point_id(*key))[: offered.MAX_DIRECT]
+    listed = sorted(fleet, key=lambda key: point_id(*key))[: offers.MAX_DIRECT]
 
     answer, _ = site.ask(Caller("ann", toolset="t"), detail="detailed")
 

@@ -18,16 +18,14 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from query.paging.blocks import visible_texts
-from query.paging.budget import EXACT_CHARACTERS, MIN_TOKENS, Budget, counting
-from query.paging.fitting import fitting_prefix
-from query.paging.policy import ResponsePolicy
-from query.paging.results import Reader, fits, next_page, paginate
+from query.answers.budget import EXACT_CHARACTERS, MIN_TOKENS, Budget, counting, fitting_prefix
+from query.answers.pages import Reader, fits, next_page, paginate, shown_texts
+from query.kept import Kept
 from shared.catalog import ENCODINGS, Encoding
 from shared.text.tokens import json_text
 
 READER = Reader("caller", "call_tool")
-ANSWERS = ResponsePolicy()
+KEPT = Kept()
 for encoding in ENCODINGS:
     counting(encoding)  # loaded before the first example is timed
 
@@ -79,7 +77,7 @@ budgets = st.builds(budget_of, st.integers(MIN_TOKENS, 2_000), st.sampled_from(E
 
 def pages_of(result: CallToolResult, budget: Budget) -> list[CallToolResult]:
     """Return every page, as a caller reads them; the notice at the end of each is taken off."""
-    page = paginate(result, READER, budget, ANSWERS)
+    page = paginate(result, READER, budget, KEPT)
     pages: list[CallToolResult] = []
     while True:
         assert fits(page, budget)
@@ -88,7 +86,7 @@ def pages_of(result: CallToolResult, budget: Budget) -> list[CallToolResult]:
             return pages
         page.content.pop()
         assert page.content, "a page without content would never end"
-        page = next_page(cursor, READER, budget, ANSWERS)
+        page = next_page(cursor, READER, budget, KEPT)
 
 
 def cursor_of(page: CallToolResult) -> str | None:
@@ -100,14 +98,17 @@ def cursor_of(page: CallToolResult) -> str | None:
 
 
 def whole(pages: list[CallToolResult]) -> str:
-    return "".join(text_of(block) for page in pages for block in page.content)
+    return "".join(block.text for page in pages for block in page.content if isinstance(block, TextContent))
 
 
-def text_of(block: ContentBlock) -> str:
-    """Return what was taken over of a block, whatever it was divided into."""
-    if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
-        return block.resource.text
-    return block.text if isinstance(block, TextContent) else block.model_dump_json(by_alias=True, exclude_none=True)
+def without_text(content: list[ContentBlock]) -> list[ContentBlock]:
+    return [block for block in content if not is_text(block)]
+
+
+def is_text(block: ContentBlock) -> bool:
+    if isinstance(block, EmbeddedResource):
+        return isinstance(block.resource, TextResourceContents)
+    return isinstance(block, TextContent)
 
 
 @given(st.lists(blocks, max_size=4), budgets, st.booleans())
@@ -118,22 +119,41 @@ def test_every_page_is_within_the_budget_and_the_pages_are_the_whole(
 
     pages = pages_of(result, budget)
 
-    assert is_in_order(content, whole(pages))
     assert all(page.is_error == is_error for page in pages)
     assert fits(result, budget) == (pages == [result])
+    if pages == [result]:
+        return
+    shown = without_text(list(pages[0].content))
+    assert shown in ([], without_text(content))
+    assert whole(pages) == "\n".join(shown_texts([block for block in content if not shown or is_text(block)]))
+    assert all(without_text(list(page.content)) == [] for page in pages[1:])
 
 
-def is_in_order(content: list[ContentBlock], text: str) -> bool:
-    """Return whether a text is these blocks one after the other, each by its text or by its JSON, and nothing else."""
-    ends = {0}
-    for block in content:
-        forms = (text_of(block), json_of(block))
-        ends = {end + len(form) for end in ends for form in forms if text.startswith(form, end)}
-    return len(text) in ends
+def test_a_picture_stays_beside_a_long_text() -> None:
+    picture = ImageContent(type="image", data="iVBORw0K" * 500, mime_type="image/png")
+    result = CallToolResult(content=[TextContent(text="word " * 3_000), picture])
+
+    first, *others = pages_of(result, Budget(1_000, counting("cl100k_base")))
+
+    assert first.content[0] == picture
+    assert whole([first, *others]) == "word " * 3_000
 
 
-def json_of(block: ContentBlock) -> str:
-    return block.model_dump_json(by_alias=True, exclude_none=True)
+def test_pictures_whose_descriptions_would_fill_a_page_are_named_in_the_text() -> None:
+    picture = ImageContent(type="image", data="iVBORw0K" * 500, mime_type="image/png")
+
+    pages = pages_of(CallToolResult(content=[picture] * 100), Budget(1_000, counting("cl100k_base")))
+
+    assert len(pages) > 1
+    assert whole(pages).count('"mimeType":"image/png"') == 100
+
+
+def test_a_text_of_several_blocks_has_the_uris_of_its_resources() -> None:
+    content = [text_block("two files:"), embedded_text("file:///a", "milk"), embedded_text("file:///b", "word " * 999)]
+
+    pages = pages_of(CallToolResult(content=content), Budget(MIN_TOKENS, counting("cl100k_base")))
+
+    assert whole(pages) == f"two files:\nfile:///a\nmilk\nfile:///b\n{'word ' * 999}"
 
 
 @given(st.dictionaries(pieces, json_values, max_size=4), st.sampled_from(["same", "other", "wrapped"]), pieces, budgets)
@@ -149,7 +169,7 @@ def test_structured_content_is_there_whole_or_as_text_and_never_in_part(
     if pages == [result]:
         return
     assert all(page.structured_content is None for page in pages)
-    assert whole(pages) == said + (json_text(value) if text == "other" else "")
+    assert whole(pages) == said + ("\n" + json_text(value) if text == "other" else "")
 
 
 @given(texts, st.integers(1, 300), st.sampled_from(ENCODINGS))
@@ -167,15 +187,16 @@ def test_a_page_may_be_smaller_than_the_one_before() -> None:
     result = CallToolResult(content=[EmbeddedResource(type="resource", resource=resource)])
     large, small = (Budget(tokens, counting("cl100k_base")) for tokens in (2_000, MIN_TOKENS))
 
-    first = paginate(result, READER, large, ANSWERS)
+    first = paginate(result, READER, large, KEPT)
     cursor = cursor_of(first)
     assert cursor is not None
-    second = next_page(cursor, READER, small, ANSWERS)
+    second = next_page(cursor, READER, small, KEPT)
 
     assert fits(second, small)
-    read = "".join(text_of(page.content[0]) for page in (first, second))
-    assert resource.text.startswith(read)
-    assert sum(len(text) for text in visible_texts(second.content[0])) > 100
+    parts = [page.content[0] for page in (first, second)]
+    read = [part.text for part in parts if isinstance(part, TextContent)]
+    assert resource.text.startswith("".join(read))
+    assert len(read[1]) > 100
 
 
 def test_a_page_of_blanks_counts_each_of_them_three_times_at_most() -> None:
@@ -188,9 +209,9 @@ def test_a_page_of_blanks_counts_each_of_them_three_times_at_most() -> None:
     budget = Budget(1_000, counter)
     result = CallToolResult(content=[TextContent(text=" " * 1_000_000)])
 
-    page = paginate(result, READER, budget, ANSWERS)
+    page = paginate(result, READER, budget, KEPT)
 
-    shown = len(text_of(page.content[0]))
+    shown = sum(len(block.text) for block in page.content[:1] if isinstance(block, TextContent))
     assert shown > EXACT_CHARACTERS
     assert max(counted) <= EXACT_CHARACTERS
     assert sum(counted) <= 3 * shown

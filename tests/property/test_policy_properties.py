@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -17,11 +16,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, ResourceLink, TextContent
 from mcp_types import ErrorData
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.registry import BUILTIN_TOOLS
 from shared.catalog import IndexedTool
@@ -212,7 +211,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     text = "one two three four " * 200
-    with recording_servers(FLEET, text) as servers, closing(upstreams_to(servers.targets)) as upstreams:
+    with recording_servers(FLEET, text) as servers:
+        upstreams = upstreams_to(servers.targets)
         yield Site(servers, upstreams)
 
 

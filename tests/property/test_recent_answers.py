@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.find import find_tool
-from query.response.recent_answers import KEEP_S, MAX_TOKENS, MOST, RecentAnswers
-from query.savings.ledger import Ledger
-from query.search.no_match import NO_THRESHOLD
+from query.find import FURTHER_LOST, find_tool
+from query.recent import KEEP_S, MOST, Recent
+from query.records import Ledger
+from query.search.match import NO_THRESHOLD
 from query.search.request import FindRequest
-from query.tools.find_tool import FindTool
-from query.toolsets.offered import nothing_offered
+from query.tools.find_tool import MAX_KEPT_TOKENS, FindTool, may_repeat
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
 from tests.support.builders import Clock
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -39,7 +38,7 @@ class World:
     def __init__(self, no_match_threshold: float = NO_THRESHOLD) -> None:
         self.index, self.embedder, self._revisions = FakeIndex(), FakeEmbedder(), count(1)
         self.catalogue = Catalogue(self.index, self.embedder, Ledger(self.index), no_match_threshold=no_match_threshold)
-        self.tool = FindTool(self.catalogue, nothing_offered)
+        self.tool = FindTool(self.catalogue)
 
     def offer(self, server: str, names: set[str], group: str) -> None:
         """Make a server offer these tools, as a reconciliation does: its record last."""
@@ -101,45 +100,46 @@ def test_a_repeated_question_is_not_searched_again_until_a_server_changes() -> N
     assert {tool["name"] for tool in afterwards["tools"]} == {"time:get_time", "files:convert_time"}
 
 
-def test_an_answer_is_kept_for_a_while_only_and_neither_without_names_nor_if_it_is_very_long() -> None:
-    world, clock, state = World(), Clock(), object()
+def test_an_answer_without_names_or_its_cursor_and_a_very_long_one_are_not_sent_again() -> None:
+    world = World()
     world.offer("time", {"get_time"}, "red")
-    response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
-    long = response.model_copy(update={"token_metrics": response.token_metrics.with_answer_tokens(MAX_TOKENS + 1)})
-    recent = RecentAnswers(clock)
-    recent.keep("usual", state, response)
-    recent.keep("empty", state, response.model_copy(update={"tools": []}))
-    recent.keep("long", state, long)
-    nearest = response.model_copy(update={"tools": [], "nearest": ["time:get_time"]})
-    recent.keep("nearest", state, nearest)
+    usual, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
+    empty = usual.model_copy(update={"tools": []})
+    long = usual.model_copy(update={"token_metrics": usual.token_metrics.with_answer_tokens(MAX_KEPT_TOKENS + 1)})
+    lost = usual.model_copy(update={"warnings": [FURTHER_LOST]})
 
-    assert [recent.get(key, state) for key in ("usual", "empty", "long")] == [response, None, None]
-    assert recent.get("nearest", state) is nearest
+    assert [may_repeat(response) for response in (usual, empty, long, lost)] == [True, False, False, False]
+    assert may_repeat(empty.model_copy(update={"nearest": ["time:get_time"]}))
+
+
+def test_a_value_is_kept_for_a_while_only() -> None:
+    clock, state = Clock(), object()
+    recent: Recent[str] = Recent(clock)
+    recent.keep("usual", state, "answer")
+
+    assert recent.get("usual", state) == "answer"
     clock.ahead_s = KEEP_S + 1
     assert recent.get("usual", state) is None
 
 
-def test_the_answers_that_were_not_used_for_longest_give_way() -> None:
-    world, state = World(), object()
-    world.offer("time", {"get_time"}, "red")
-    response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
-    recent = RecentAnswers()
+def test_the_values_that_were_not_used_for_longest_give_way() -> None:
+    state = object()
+    recent: Recent[str] = Recent()
     for number in range(MOST):
-        recent.keep(number, state, response)
+        recent.keep(number, state, "answer")
     used = recent.get(0, state)
 
-    recent.keep(MOST, state, response)
+    recent.keep(MOST, state, "answer")
 
-    assert used is response
-    assert (recent.get(0, state), recent.get(1, state), recent.get(MOST, state)) == (response, None, response)
+    assert used == "answer"
+    assert (recent.get(0, state), recent.get(1, state), recent.get(MOST, state)) == ("answer", None, "answer")
 
 
-def test_another_state_frees_the_earlier_one_and_its_answers() -> None:
-    world, before = World(), Clock()
-    world.offer("time", {"get_time"}, "red")
-    response, _ = find_tool(FindRequest(tool_description="time"), CALLERS[0].scope, world.catalogue)
-    recent, gone = RecentAnswers(), weakref.ref(before)
-    recent.keep("usual", before, response)
+def test_another_state_frees_the_earlier_one_and_its_values() -> None:
+    before = Clock()
+    recent: Recent[str] = Recent()
+    gone = weakref.ref(before)
+    recent.keep("usual", before, "answer")
     del before
 
     assert recent.get("usual", object()) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import tempfile
@@ -10,21 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from typing_extensions import override
 
+from query.answers.budget import MIN_TOKENS
+from query.answers.fit import TOOL
+from query.caller import ANYONE
 from query.catalogue import Catalogue
-from query.cursors.cursors import Cursors
-from query.cursors.sealing import KEY_BYTES, Sealer
-from query.cursors.store import KEY_BYTES as KEY_LENGTH
-from query.cursors.store import CursorStore
 from query.find import find_tool
-from query.paging.budget import MIN_TOKENS
-from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
+from query.kept import name_of
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import IndexedTool, Scope, Selection
 from shared.errors import BudgetTooSmall
@@ -39,27 +36,6 @@ OBJECTS = ("calendar", "file", "mail", "time", "invoice", "branch", "photo", "ti
 OWN_SERVERS = ("files", "mail", "planner", "planner-2")
 REQUESTS_AN_EXAMPLE = 24
 PAGES = 2
-
-
-class KeptByContent(CursorStore):
-    """A store whose keys depend on the kept bytes only, so that equal states have equal cursors."""
-
-    def __init__(self) -> None:
-        self._kept: dict[bytes, bytes] = {}
-
-    @override
-    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
-        key = key or hashlib.sha256(kept).digest()[:KEY_LENGTH]
-        self._kept[key] = kept
-        return key
-
-    @override
-    def get(self, key: bytes) -> bytes:
-        return self._kept[key]
-
-    @override
-    def take(self, key: bytes) -> bytes:
-        return self._kept.pop(key)
 
 
 def tools_of(seed: str, number: int) -> list[IndexedTool]:
@@ -89,9 +65,7 @@ def put_foreign(index: ToolIndex) -> None:
 
 
 def catalogue_of(index: ToolIndex) -> Catalogue:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900.0, lambda: 1_000.0), KeptByContent())
-    policy = ResponsePolicy(cursors)
-    return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=0.3, response_policy=policy)
+    return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +84,20 @@ def catalogues() -> Iterator[tuple[Catalogue, Catalogue]]:
 
 
 def pages(request: dict[str, Any], allowed: Scope, catalogue: Catalogue) -> list[bytes]:
-    """Return the bytes of the first pages of this search, or of its error."""
+    """Return the bytes of the first pages of this search and of what their cursors name, or of its error."""
     sent: list[bytes] = []
     cursor = None
-    while len(sent) < PAGES:
+    for number in range(PAGES):
+        page = FindRequest.model_validate(request | {"cursor": cursor})
         try:
-            response, _ = find_tool(FindRequest.model_validate(request | {"cursor": cursor}), allowed, catalogue)
+            with patch("query.find.new_name", lambda number=number: name_of(str(number))):  # random otherwise
+                response, _ = find_tool(page, allowed, catalogue)
         except BudgetTooSmall as error:
             return [*sent, str(error).encode()]
         sent.append(json.dumps(response.as_object()).encode())
         if (cursor := response.next_cursor) is None:
             break
+        sent.append(catalogue.response_policy.kept.get(cursor, ANYONE.name, TOOL, page.question))
     return sent
 
 

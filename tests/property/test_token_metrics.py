@@ -9,13 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy, counting
+from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
-from query.response.find_response import FindResponse
-from query.savings.ledger import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
-from query.savings.savings import UNCOUNTED_SHOWN
+from query.records import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
+from query.savings import UNCOUNTED_SHOWN
 from query.search.request import FindRequest
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
@@ -188,7 +187,6 @@ def test_without_servers_everything_is_zero(scope: Scope, limit: int) -> None:
         "returned_tokens": 0,
         "tokens_saved": 0,
         "savings_percentage": 0,
-        "distinct_baseline_tokens": None,
         "uncounted": [],
         "uncounted_total": 0,
     }

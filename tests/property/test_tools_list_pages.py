@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.paging.policy import ResponsePolicy
-from query.savings.ledger import Ledger
-from query.server.tools_list import page_of_tools
+from query.records import Ledger
+from query.replicas import split_name
+from query.server.pages import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
-from query.toolsets.active import with_toolset_scope
+from query.toolsets.offers import with_toolset_scope
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -52,22 +53,18 @@ def pages(index: FakeIndex, between: Sequence[Change]) -> Iterator[list[Tool]]:
     """Yield the tools of each page, a change of the catalogue before every next one."""
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), response_policy=SMALL)
     left, cursor = iter(between), None
-    upstreams = upstreams_to({})
-    try:
-        ours = builtin_tools(catalogue, upstreams)
-        while True:
-            # another replica returns each page: the changes come without records, so one keeps the tools of before
-            direct = toolsets_of(catalogue, ours).direct(with_toolset_scope(ANN, index))
-            page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
-            shown = [direct.by_name[tool.name] for tool in page.tools if tool.name in direct.by_name]
-            yield [(tool.server_id, tool.definition.name) for tool in shown]
-            if (cursor := page.next_cursor) is None:
-                return
-            for change in left:
-                apply(index, change)
-                break
-    finally:
-        upstreams.close()
+    ours = builtin_tools(catalogue, upstreams_to({}))
+    while True:
+        # another replica returns each page: the changes come without records, so one keeps the tools of before
+        direct = toolsets_of(catalogue, ours).direct(with_toolset_scope(ANN, index))
+        page = page_of_tools([*ours, *direct.handlers], cursor, ANN, SMALL)
+        owners = {handler.tool.name: split_name(handler.sort_key) for handler in direct.handlers}
+        yield [owners[tool.name] for tool in page.tools if tool.name in owners]
+        if (cursor := page.next_cursor) is None:
+            return
+        for change in left:
+            apply(index, change)
+            break
 
 
 @settings(max_examples=examples(60))

@@ -20,19 +20,17 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceLink, TextContent, TextResourceContents
 
+from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
-from query.catalogue import Catalogue
-from query.history.recorder import UsageRecorder
-from query.history.redis_store import RedisHistory
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import SavingsHistory
-from query.paging.policy import ResponsePolicy
-from query.reports.access import report_for
-from query.reports.savings import SavingsReport
-from query.savings.ledger import Ledger
+from query.catalogue import Catalogue, recorded
+from query.records import Ledger
 from query.server.mcp import service_of
-from query.toolsets.active import with_toolset_scope
+from query.toolsets.offers import with_toolset_scope
+from query.usage.report import SavingsReport, report_for
+from query.usage.store_redis import RedisUsage
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Usage
 from shared.catalog import FEATURES_VERSION, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.text.tokens import count_forms, counter, counters
 from shared.toolset import Toolset
@@ -384,12 +382,12 @@ METHODS = {"tools/list": listed, "resources/read": read}
 
 
 @contextmanager
-def stores(kind: str) -> Generator[Callable[[], SavingsHistory]]:
+def stores(kind: str) -> Generator[Callable[[], Usage]]:
     """Yield what opens the store of a replica."""
     redis = FakeRedisServer()
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "savings.sqlite3"
-        yield lambda: SqliteHistory(file, 30) if kind == "sqlite" else RedisHistory(redis.client(), 30)
+        yield lambda: SqliteUsage(file, 30) if kind == "sqlite" else RedisUsage(redis.client(), 30)
 
 
 async def play(steps: Sequence[Act], catalogues: Sequence[Catalogue], upstreams: Upstreams, mode: str) -> list[Recount]:
@@ -418,7 +416,8 @@ def of(caller: Caller, _: object) -> Caller:
 
 @pytest.fixture(scope="module")
 def upstreams() -> Generator[Upstreams]:
-    with scripted_http(upstream) as server, closing(upstreams_to({"up": HttpTarget(server.url)})) as opened:
+    with scripted_http(upstream) as server:
+        opened = upstreams_to({"up": HttpTarget(server.url)})
         yield opened
 
 
@@ -430,19 +429,17 @@ def upstreams() -> Generator[Upstreams]:
 def test_the_report_equals_a_recount_of_what_left(upstreams: Upstreams, kind: str, taken: list[Act], mode: str) -> None:
     policy = ResponsePolicy(max_tokens=600)
     held = index()
+    catalogue = Catalogue(held, FakeEmbedder(), Ledger(held), no_match_threshold=-1, response_policy=policy)
     with stores(kind) as open_store:
         with ExitStack() as opened:
             catalogues = [
-                Catalogue(
-                    held, FakeEmbedder(), Ledger(held), no_match_threshold=-1, response_policy=policy,
-                    recorder=opened.enter_context(closing(UsageRecorder(open_store()))),
-                )
+                opened.enter_context(recorded(catalogue, opened.enter_context(closing(open_store()))))
                 for _ in range(REPLICAS)
-            ]  # fmt: skip
+            ]
             recounts = anyio.run(play, taken, catalogues, upstreams, mode)
-        with closing(open_store()) as history:
+        with closing(open_store()) as usage:
             callers = [with_toolset_scope(caller, held) for caller in CALLERS]
-            reports = [report_for(caller, "today", catalogues[0], history) for caller in callers]
+            reports = [report_for(caller, "today", usage, held) for caller in callers]
 
     check(reports[0], recounts)
     for report, recount in zip(reports[1:], recounts[1:], strict=True):

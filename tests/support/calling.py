@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition
@@ -89,11 +89,11 @@ async def calling(
     catalogue: Catalogue | None = None,
 ) -> AsyncGenerator[Client]:
     """Yield a client of a service that can call these tools, or those of a catalogue, on these targets."""
-    with closing(upstreams_to(targets, limits)) as upstreams:
-        called = catalogue or catalogue_of(tools, protocol_version)
-        server = build_server(builtin_tools(called, upstreams))
-        async with Client(server, mode=mode) as client:
-            yield client
+    upstreams = upstreams_to(targets, limits)
+    called = catalogue or catalogue_of(tools, protocol_version)
+    server = build_server(builtin_tools(called, upstreams), upstreams=upstreams)
+    async with Client(server, mode=mode) as client:
+        yield client
 
 
 async def started(client: Client, name: str, **parameters: object) -> None:

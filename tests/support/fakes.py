@@ -236,10 +236,6 @@ class FakeIndex(ToolIndex):
         tools = [stored.tool for stored in self._within(scope) if stored.tool.definition.name in names]
         return [ToolName(tool.server_id, tool.definition.name, tool.digest) for tool in tools][: max(limit, 0)]
 
-    def distinct_tokens(self, scope: Scope, encoding: Encoding) -> int:
-        tools = [stored.tool for stored in self._within(scope)]
-        return sum({tool.definition_id: tool.token_counts.get(encoding, 0) for tool in tools}.values())
-
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         with self._held():
             return {point: self._points[point].tool for point in ids if point in self._points}

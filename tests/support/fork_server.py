@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import fcntl
 import gc
 import importlib
 import io
@@ -27,6 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypedDict
+
+if sys.platform != "win32":
+    import fcntl
 
 # The imports of the services. `workers.app` is missing because its import reads the settings.
 # onnxruntime, fastembed and qdrant_client start a thread at import: only their own imports are listed.

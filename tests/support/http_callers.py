@@ -14,16 +14,17 @@ from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 
+from query.api import api_routes
 from query.app import http_app, metrics_route
 from query.auth.authentication import Authentication
 from query.auth.tokens import StaticTokens, TokenEntry, as_toml
 from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.history.recorder import UsageRecorder
 from query.listener import HttpListener
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import caller_of_request, service_of
+from query.usage.usage import Usage
 from query.web.routes import page_routes
 from shared.index.tools import ToolIndex
 from shared.service.token_file import digest
@@ -53,7 +54,7 @@ def app_of(
     index: ToolIndex,
     authentication: Authentication | None = None,
     upstreams: Upstreams | None = None,
-    savings: UsageRecorder | None = None,
+    usage: Usage | None = None,
     *,
     metrics_public: bool = False,
     followed: FollowedConfig | None = None,
@@ -61,10 +62,11 @@ def app_of(
     """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication)
     entrance.close()
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings, followed_config=lambda: followed)
+    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
     server = service_of(catalogue, upstreams, caller_of_request)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
-    routes = [*page_routes(catalogue, entrance), metrics]
+    routes = [*page_routes(catalogue, entrance), metrics, *api_routes(catalogue, entrance)]
+    entrance.close()
     return http_app(server, entrance, index=index, routes=routes, followed_config=catalogue.followed_config)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from query.caller import Caller
-from query.policy.rules import Policy
+from query.policy import Policy
 from shared.upstream.target import HttpTarget, Target
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from shared.intents.intent import Intent
-from shared.intents.intents import MIN_INTERVAL_S, Intents, open_intents
+from shared.intents.intents import MIN_INTERVAL_S
 from shared.settings import Settings
-from toolscale.client.emit import EmitResult
 
 Result = Literal["listed", "stopped", "failed", "waiting"]
+
+Read = Callable[[Sequence[str]], Mapping[str, Intent]]
+"""Return the present intents of these servers, by id."""
 
 POLL_S = 0.2
 # Time to start a process and to write, in addition to the waits of the settings.
@@ -23,11 +24,11 @@ WORK_S = 15.0
 
 
 class ReconcileResult(BaseModel):
-    """The result of a requested reconciliation; `error` explains `failed` and `waiting`."""
+    """The result of a reconciliation that `emitted` requested; `error` explains `failed` and `waiting`."""
 
     model_config = ConfigDict(frozen=True)
 
-    emitted: EmitResult
+    emitted: Intent
     result: Result
     error: str | None = None
 
@@ -45,7 +46,12 @@ class ReconcileResult(BaseModel):
 
     def as_object(self) -> dict[str, Any]:
         """Return the event and its result as JSON."""
-        return self.emitted.model_dump(mode="json") | {"result": self.result, "error": self.error}
+        return recorded(self.emitted) | {"result": self.result, "error": self.error}
+
+
+def recorded(intent: Intent) -> dict[str, Any]:
+    """Return a recorded event as JSON: the server, its wanted status, and the generation of the event."""
+    return {"server_id": intent.server_id, "status": intent.status, "generation": intent.desired}
 
 
 def patience_s(settings: Settings) -> float:
@@ -53,36 +59,23 @@ def patience_s(settings: Settings) -> float:
     return settings.listing_timeout_s + settings.redeliver_after_s + MIN_INTERVAL_S + WORK_S
 
 
-def wait(settings: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:
-    """Yield each result as soon as it exists; servers without a result come last, as `waiting`.
-
-    Raises:
-        IntentsUnavailable: the store does not answer.
-    """
-    with closing(open_intents(settings)) as intents:
-        yield from wait_for(
-            intents, emitted, patience_s(settings), threading.Event(), install_s=settings.stdio_start_timeout_s
-        )
-
-
 def wait_for(
-    intents: Intents,
-    emitted: Sequence[EmitResult],
+    read: Read,
+    emitted: Sequence[Intent],
     patience_s: float,
     stopped: threading.Event,
     install_s: float = 0.0,
 ) -> Iterator[ReconcileResult]:
-    """Yield each result; after `patience_s` seconds without one, or when stopped, the rest as `waiting`.
+    """Yield each result as soon as it exists; after `patience_s` without one, or when stopped, the rest as `waiting`.
 
-    While a server is being installed, the wait is `install_s` longer.
+    `emitted` are the intents after the events. While a server is being installed, the wait is `install_s` longer.
     """
     waiting = {intent.server_id: intent for intent in emitted}
     quiet_since, limit_s = time.monotonic(), patience_s
     while waiting and not stopped.is_set() and time.monotonic() - quiet_since < limit_s:
-        found = {server: intents.intent(server) for server in waiting}
-        is_installing = any(intent is not None and intent.is_installing for intent in found.values())
-        limit_s = patience_s + install_s if is_installing else patience_s
-        results = [result for server in waiting if (result := _result_of(found[server], waiting[server]))]
+        found = read(list(waiting))
+        limit_s = patience_s + install_s if any(intent.is_installing for intent in found.values()) else patience_s
+        results = [result for server in waiting if (result := _result_of(found.get(server), waiting[server]))]
         for result in results:
             del waiting[result.emitted.server_id]
             quiet_since = time.monotonic()
@@ -94,18 +87,18 @@ def wait_for(
         yield ReconcileResult(emitted=server, result="waiting", error=missed)
 
 
-def _result_of(intent: Intent | None, emitted: EmitResult) -> ReconcileResult | None:
+def _result_of(intent: Intent | None, emitted: Intent) -> ReconcileResult | None:
     """Return the result of the reconciliation, None while it is pending."""
     if intent is None:
         return ReconcileResult(emitted=emitted, result="failed", error="its intent was deleted")
-    if intent.committed >= emitted.generation and not intent.last_error:
+    if intent.committed >= emitted.desired and not intent.last_error:
         return ReconcileResult(emitted=emitted, result="stopped" if intent.status == "stopped" else "listed")
-    if _has_failed(intent, emitted) or intent.committed >= emitted.generation:
+    if _has_failed(intent, emitted) or intent.committed >= emitted.desired:
         return ReconcileResult(emitted=emitted, result="failed", error=intent.last_error)
     return None
 
 
-def _has_failed(intent: Intent, emitted: EmitResult) -> bool:
+def _has_failed(intent: Intent, emitted: Intent) -> bool:
     """Return whether the last reconciliation failed, or the server is parked, and no message is pending.
 
     If an earlier reconciliation fails, the requested one still has a pending message.

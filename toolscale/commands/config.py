@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, ServerUnknown
 from shared.quoting import printable
 from shared.settings import load_settings
 from shared.upstream.mcp_json import server_id
@@ -36,12 +36,6 @@ ConfigOption = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
-
-
-ADD_EXAMPLES = (
-    "toolscale add time -- uvx mcp-server-time",
-    "toolscale add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${DOCS_TOKEN}'",
-)
 
 
 def add(
@@ -74,12 +68,10 @@ def remove(
     name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
     """Remove a server from the mcp.json that `toolscale serve` follows, and keep a backup of the file."""
-    from toolscale.client.server_names import unknown  # noqa: PLC0415  # loads the store's client
-
     target = read_target(config_path(load_settings(mcp_config=config, data_dir=data_dir)))
     remaining = {key: entry for key, entry in target.servers.items() if server_id(key) != server_id(name)}
     if len(remaining) == len(target.servers):
-        raise unknown(name, map(server_id, target.servers))
+        raise ServerUnknown.near(name, map(server_id, target.servers))
     _write(target, remaining, server_id(name), "removed", as_json=as_json)
 
 

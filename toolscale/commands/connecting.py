@@ -22,8 +22,6 @@ from toolscale.importing.view import difference
 if TYPE_CHECKING:
     from rich.console import Console
 
-MCP_PATH = "/mcp"
-
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Write a client's file without a question.")]
 
 
@@ -61,10 +59,11 @@ def connect(
 def connection_of(settings: Settings, url: str | None) -> Connection:
     """Return the connection to the service at a URL, or to a process that the client starts."""
     from toolscale.client.program import stdio_command  # noqa: PLC0415
+    from toolscale.client.service import mcp_address  # noqa: PLC0415  # loads the HTTP client
 
     if url is None:
         return Connection(stdio_command(settings))
-    return Connection(url=url if MCP_PATH in url else url.rstrip("/") + MCP_PATH)
+    return Connection(url=mcp_address(url))
 
 
 def apply_plan(plan: ConnectionPlan, *, is_confirmed: bool, console: Console, writes: bool = True) -> dict[str, Any]:

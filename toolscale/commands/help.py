@@ -13,10 +13,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 HEADING = "Examples:"
 
 
-def group(text: str, *examples: str) -> typer.Typer:
+def group(text: str, *examples: str, cls: type[Group] | None = None) -> typer.Typer:
     """Return a group of commands, with this text and these examples in its help."""
     return typer.Typer(
-        cls=_Group,
+        cls=cls or Group,
         help=text,
         epilog=_epilog(examples),
         no_args_is_help=True,
@@ -44,8 +44,11 @@ class _Command(TyperCommand):
         return _without_type_of_flags(super().get_params(ctx))
 
 
-class _Group(TyperGroup):
+class Group(TyperGroup):
+    """A group whose help shows no type of an option without a value."""
+
     def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, without a type of flags."""
         return _without_type_of_flags(super().get_params(ctx))
 
 

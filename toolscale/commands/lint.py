@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from shared.settings import Settings
     from toolscale.lint.report import LintReport
 
-LINT_EXAMPLES = (
-    "toolscale lint -- python -m my_server",
-    "toolscale lint --url http://127.0.0.1:8000/mcp --fail-on error",
-    "toolscale lint --server time --config mcp.json --sarif lint.sarif",
-)
-
 
 def lint(
     command: CommandArgument = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -21,10 +22,20 @@ def key_and_value(text: str, name: str) -> tuple[str, str]:
 
 
 def complete_server() -> list[str]:
-    """Return the server ids that a shell may complete."""
-    from toolscale.client.server_names import announced_if_known  # noqa: PLC0415  # loads the store's client
+    """Return the server ids that a shell may complete: those of a running service, since none is started for this."""
+    from shared.errors import ToolscaleError  # noqa: PLC0415
+    from shared.settings import load_settings  # noqa: PLC0415
+    from toolscale.client.service import open_service  # noqa: PLC0415
 
-    return announced_if_known()
+    url, token = os.environ.get("TOOLSCALE_URL"), os.environ.get("TOOLSCALE_TOKEN")
+    try:
+        settings = load_settings()
+        if not (url or settings.redis_url or (settings.data_dir / "service.json").exists()):
+            return []
+        with open_service(url, token) as service:
+            return [row["server_id"] for row in service.servers()["servers"]]
+    except ToolscaleError:
+        return []
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -33,7 +44,9 @@ DataDirOption = Annotated[
 ]
 UrlOption = Annotated[
     str | None,
-    typer.Option(help="URL of the query service; default: the service of this catalogue.", show_default=False),
+    typer.Option(
+        envvar="TOOLSCALE_URL", help="URL of the service; default: the one of this data directory.", show_default=False
+    ),
 ]
 TokenOption = Annotated[
     str | None, typer.Option(envvar="TOOLSCALE_TOKEN", help="Bearer token for that service.", show_default=False)

@@ -9,8 +9,10 @@ import typer
 
 from shared.service.logging import configure_logging
 from shared.settings import load_settings
+from toolscale.client.instance import place_of
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, print_json
+from toolscale.stdio import serve_stdio
 
 
 def serve(
@@ -18,18 +20,26 @@ def serve(
         Path | None,
         typer.Option("--config", "-c", help="An mcp.json of Claude, Cursor or VS Code.", show_default=False),
     ] = None,
-    stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP over stdin and stdout instead of HTTP.")] = False,
+    stdio: Annotated[
+        bool,
+        typer.Option(
+            "--stdio",
+            help="Serve a client over stdin and stdout, by the service of this data directory, which starts on demand.",
+        ),
+    ] = False,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.", show_default=False)] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Keep a catalogue of the servers in an mcp.json and answer find_tool, all in this process."""
-    from toolscale.embedded.serve import serve_embedded  # noqa: PLC0415  # loads both sides
+    from toolscale.embedded import serve as embedded  # noqa: PLC0415  # loads both sides
 
     settings = load_settings(mcp_config=config, host=host, port=port, data_dir=data_dir)
+    if stdio:
+        serve_stdio(place_of(settings))
     if err.is_terminal and "log_level" not in settings.model_fields_set:
         configure_logging("WARNING")  # a terminal shows progress in sentences
-    serve_embedded(settings, stdio=stdio)
+    embedded.serve(settings)
 
 
 def demo(

@@ -36,6 +36,9 @@ def new(
     manages_toolsets: Annotated[
         bool, typer.Option("--manages-toolsets", help="It may see, write and delete toolsets as well.")
     ] = False,
+    operates: Annotated[
+        bool, typer.Option("--operates", help="It may also record events, approve changes and back up; all groups.")
+    ] = False,
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,11 +47,13 @@ def new(
     token = new_token()
     if not (all_groups or _parts(groups)):
         raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
+    if operates and (toolset or not all_groups):
+        raise ConfigInvalid("--operates is for every server, so it needs --all-groups and no --toolset")
     entry = _checked(
         TokenEntry,
         sha256=digest(token),
         groups=["*"] if all_groups else _parts(groups),
-        permissions=_permissions(read_only, manages_toolsets),
+        permissions=_permissions(read_only, manages_toolsets, operates),
         toolset=toolset,
         budget_tokens=budget_tokens,
         enforce_budget=enforce_budget,
@@ -114,10 +119,10 @@ def _print(name: str, token: str, table: str, setting: str, *, as_json: bool) ->
     out.print(table, soft_wrap=True, highlight=False, markup=False)
 
 
-def _permissions(read_only: bool, manages_toolsets: bool) -> frozenset[Permission]:
-    using: frozenset[Permission] = frozenset({"catalog:read"}) if read_only else USING
-    managing: frozenset[Permission] = frozenset({"toolsets:write"})
-    return using | managing if manages_toolsets else using
+def _permissions(read_only: bool, manages_toolsets: bool, operates: bool) -> frozenset[Permission]:
+    permissions: set[Permission] = {"catalog:read"} if read_only else set(USING)
+    permissions |= {"toolsets:write"} if manages_toolsets else set()
+    return frozenset(permissions | ({"operate"} if operates else set()))
 
 
 def _parts(text: str | None) -> list[str]:

@@ -1,19 +1,20 @@
-"""`toolscale toolset`: the toolsets of a running service, by its HTTP API."""
+"""`toolscale toolset`: the toolsets of a service."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
 
 from shared.quoting import printable
-from shared.settings import load_settings
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, DataDirOption, JsonOption, TokenOption, UrlOption
-from toolscale.console import out, print_json
+from toolscale.console import Column, print_json, print_lines, print_table
+
+if TYPE_CHECKING:
+    from toolscale.client.service import Service
 
 toolset_app = group(
     "Named subsets of the catalogue, kept by a running service.",
@@ -40,7 +41,8 @@ def create(
     """Write a toolset, replacing the one of this name."""
     toolset: dict[str, Any] = {"name": name, "tools": tools, "description": description, "enforce": enforce}
     toolset |= {"budget_tokens": budget_tokens} if budget_tokens else {}
-    _print_toolset(_ask("PUT", f"/{quote(name, safe='')}", url, token, data_dir, toolset), as_json=as_json)
+    with _service(url, token, data_dir) as service:
+        _print_toolset(service.put(_path(name), toolset), as_json=as_json)
 
 
 @command(toolset_app, "show", "toolscale toolset show dev")
@@ -52,7 +54,8 @@ def show(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show a toolset: its entries, its budget and its purpose."""
-    _print_toolset(_ask("GET", f"/{quote(name, safe='')}", url, token, data_dir), as_json=as_json)
+    with _service(url, token, data_dir) as service:
+        _print_toolset(service.get(_path(name)), as_json=as_json)
 
 
 @command(toolset_app, "list", "toolscale toolset list --json")
@@ -63,14 +66,19 @@ def list_toolsets(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show all toolsets."""
-    toolsets = _ask("GET", "", url, token, data_dir)["toolsets"]
+    with _service(url, token, data_dir) as service:
+        toolsets = service.get("/toolsets")["toolsets"]
     if as_json:
         print_json(toolsets)
         return
-    table = Table("toolset", "entries", "budget", "purpose", box=None, header_style="bold")
-    for toolset in toolsets:
-        table.add_row(toolset["name"], str(len(toolset["tools"])), _budget(toolset), printable(toolset["description"]))
-    out.print(table if toolsets else "There is no toolset.")
+    rows = [
+        (toolset["name"], str(len(toolset["tools"])), _budget(toolset), printable(toolset["description"]))
+        for toolset in toolsets
+    ]
+    if rows:
+        print_table(tuple(map(Column, ("toolset", "entries", "budget", "purpose"))), rows)
+    else:
+        print_lines("There is no toolset.")
 
 
 @command(toolset_app, "delete", "toolscale toolset delete dev")
@@ -82,38 +90,34 @@ def delete(
     data_dir: DataDirOption = None,
 ) -> None:
     """Delete a toolset; callers whose tokens name it see nothing from then on."""
-    _ask("DELETE", f"/{quote(name, safe='')}", url, token, data_dir)
+    with _service(url, token, data_dir) as service:
+        service.delete(_path(name))
     if as_json:
         print_json({"deleted": name})
     else:
-        out.print(f"{printable(name)} is deleted.", highlight=False)
+        print_lines(f"{printable(name)} is deleted.")
 
 
 def _print_toolset(toolset: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(toolset)
         return
-    for entry in toolset["tools"]:
-        out.print(printable(entry), highlight=False, soft_wrap=True)
+    print_lines(*map(printable, toolset["tools"]))
     if budget := _budget(toolset):
-        out.print(f"Budget, in tokens: {budget}", highlight=False)
+        print_lines(f"Budget, in tokens: {budget}")
     if toolset["description"]:
-        out.print(printable(toolset["description"]), highlight=False, soft_wrap=True)
+        print_lines(printable(toolset["description"]))
+
+
+def _path(name: str) -> str:
+    return f"/toolsets/{quote(name, safe='')}"
 
 
 def _budget(toolset: dict[str, Any]) -> str:
     return f"{toolset.get('budget_tokens', '')}{' enforced' if toolset['enforce'] else ''}"
 
 
-def _ask(method: str, path: str, url: str | None, token: str | None, data_dir: Path | None, body: object = None) -> Any:
-    """Return the JSON of the response; None for an empty response.
+def _service(url: str | None, token: str | None, data_dir: Path | None) -> Service:
+    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
 
-    Raises:
-        ServiceUnreachable: it does not answer, or with a server error.
-        ServiceRejected: it rejects the request; the message has the reason.
-        InstanceMismatch: another service answers at the address of this catalogue's service.
-    """
-    from toolscale.client.instance import service_url  # noqa: PLC0415
-    from toolscale.client.toolsets import request_toolsets  # noqa: PLC0415  # takes long to import
-
-    return request_toolsets(method, path, url or service_url(load_settings(data_dir=data_dir)), token, body)
+    return open_service(url, token, data_dir)

@@ -19,7 +19,7 @@ from rich.status import Status
 
 from query.catalogue import catalogue_of
 from query.listener import open_listener
-from query.search.tool_categories import category_vectors
+from query.search.match import category_vectors
 from query.server.mcp import build_server
 from query.service import HttpServer
 from query.tools.registry import builtin_tools

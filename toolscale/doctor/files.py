@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from query.auth.tokens import read_tokens
-from query.policy.rules import read_policy
+from query.policy import read_policy
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.service.token_file import read_token_file
 from shared.settings import Settings

@@ -9,8 +9,8 @@ from pydantic import AliasChoices
 
 from shared.settings import PREFIX, Settings
 
-# Variables that other modules read: the command line's token, and secrets by name.
-_TOKEN = "TOKEN"  # a name
+# Variables that other modules read: the service and the token of commands, and secrets by name.
+_OF_COMMANDS = ("URL", "TOKEN")
 _SECRETS = "CREDENTIAL_"
 # Minimum similarity of a misspelt name to a setting, 0 to 1: LOGLEVEL has it, SERVICE_HOST has not.
 _ALIKE = 0.8
@@ -31,6 +31,8 @@ def misspelt_settings(environment: Iterable[str]) -> dict[str, str | None]:
     """Return variables with our prefix that are no settings, each with the most similar setting."""
     known = {name.removeprefix(PREFIX): name for name in sorted(setting_names())}
     ours = (name.removeprefix(PREFIX) for name in sorted(environment) if name.startswith(PREFIX))
-    unknown = [name for name in ours if name not in known and name != _TOKEN and not name.startswith(_SECRETS)]
+    unknown = [
+        name for name in ours if name not in known and name not in _OF_COMMANDS and not name.startswith(_SECRETS)
+    ]
     near = {name: get_close_matches(name, known, n=1, cutoff=_ALIKE) for name in unknown}
     return {PREFIX + name: known[meant[0]] if meant else None for name, meant in near.items()}

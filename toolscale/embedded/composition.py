@@ -22,7 +22,6 @@ from shared.service.process import full_environment, return_freed_memory_early
 from shared.settings import Settings
 from shared.upstream.followed_config import followed_config_store
 from shared.upstream.mcp_json import Config, ConfigFile
-from toolscale.client.emit import EmitResult, emit_result
 from workers.dependencies import Dependencies, open_dependencies
 from workers.emit import Emitter
 from workers.monitoring.checks import Deadline, HealthCheck
@@ -45,8 +44,8 @@ class Embedded:
     """Requests a reconciliation of a server from the pool."""
     checks: Mapping[str, HealthCheck]
     """Health checks of the ingestion by name."""
-    emitted: dict[str, EmitResult] = field(default_factory=dict[str, "EmitResult"])
-    """The last event of this process for each server, as recorded before its reconciliation."""
+    emitted: dict[str, Intent] = field(default_factory=dict[str, Intent])
+    """The intent of each server after the last event of this process, before its reconciliation."""
 
     @property
     def versions(self) -> IndexVersions:
@@ -58,7 +57,7 @@ class Embedded:
         """Record an event and request the reconciliation."""
         due_in_s = self.settings.redeliver_after_s
         intent = Emitter(self.deps.intents, self.wake, due_in_s).emit(event)
-        self.emitted[intent.server_id] = emit_result(intent, message_sent=True)
+        self.emitted[intent.server_id] = intent
         return intent
 
     def announce(self, config: Config) -> list[Intent]:

@@ -1,40 +1,42 @@
-"""The service of `toolscale serve`: ingestion and catalogue, for clients over HTTP and over stdio."""
+"""The service of `toolscale serve`: ingestion, catalogue and HTTP."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import structlog
+
+from query.api import api_routes
 from query.app import MCP_PATH, metrics_route
-from query.caller import operator
-from query.calling.upstreams import Upstreams, upstreams_of
-from query.catalogue import Catalogue, live_catalogue
-from query.history import recording
-from query.reports.catalogue_size import sampling
-from query.search.live_index import live_index
-from query.server.mcp import caller_of_request, service_of
-from query.server.servers_route import servers_route
+from query.backup import Stores
+from query.calling.upstreams import upstreams_of
+from query.catalogue import Catalogue, live_catalogue, live_index, recorded
+from query.operations import Operations
+from query.server.mcp import caller_of_request, caller_or_anyone, record_list, service_of
 from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
+from query.usage.record import sampling
+from query.usage.usage import open_usage
 from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.quoting import printable
+from shared.service.every import every
 from shared.service.process import full_environment
 from shared.settings import Settings
+from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.program import stdio_command
-from toolscale.client.server_records import records_in
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
-from toolscale.embedded.holder import listening
-from toolscale.embedded.sessions import Sessions, sessions_running
+from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
 from workers.emit import Emitter
 from workers.events_api.api import EventRecorder, events_route
@@ -43,22 +45,24 @@ from workers.monitoring.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:
-    from mcp.server import Server
     from starlette.routing import Route
 
     from query.listener import HttpListener
-    from shared.catalog import Scope
+    from query.server.early import Listed
     from shared.intents.intents import Intents
-    from toolscale.embedded.streams import Hello
+    from toolscale.client.instance import Instance
+
+IDLE_CHECK_S = 10.0
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RunningService:
-    """Ingestion, catalogue and upstreams of a data directory."""
+    """Ingestion and catalogue of a data directory."""
 
     embedded: Embedded
     catalogue: Catalogue
-    upstreams: Upstreams
 
 
 @contextmanager
@@ -70,45 +74,8 @@ def running(settings: Settings) -> Generator[RunningService]:
     """
     if settings.mcp_config:
         _check(settings.mcp_config)
-    with _running(settings) as (embedded, catalogue), closing(upstreams_of(settings)) as upstreams:
-        yield RunningService(embedded, catalogue, upstreams)
-
-
-@contextmanager
-def sessions_only(settings: Settings) -> Generator[Sessions]:
-    """Run the service for clients over stdio until the block ends.
-
-    Raises:
-        ConfigInvalid: from `running`.
-    """
-    with running(settings) as service, _sessions(service) as sessions:
-        yield sessions
-
-
-@contextmanager
-def _sessions(service: RunningService) -> Generator[Sessions]:
-    settings = service.embedded.settings
-    with (
-        listening(settings) as listener,
-        sessions_running(partial(_server, service), partial(_refusal, settings), listener) as sessions,
-    ):
-        yield sessions
-
-
-def _server(service: RunningService, hello: Hello) -> Server[Any]:
-    caller = operator(hello.groups, hello.toolset)
-    return service_of(service.catalogue, service.upstreams, lambda _: caller)
-
-
-def _refusal(settings: Settings, hello: Hello) -> str | None:
-    """Return the reason why this client cannot share the service; without an `mcp.json` of its own, it can."""
-    served = settings.mcp_config and str(settings.mcp_config.resolve())
-    if hello.config in (None, served):
-        return None
-    return (
-        f"another Toolscale process uses {settings.data_dir} and follows {served or 'no mcp.json'}, not "
-        f"{hello.config}; use that file, or another data directory by --data-dir"
-    )
+    with _running(settings) as (embedded, catalogue):
+        yield RunningService(embedded, catalogue)
 
 
 @contextmanager
@@ -119,15 +86,11 @@ def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
         _servers(embedded, settings.mcp_config),
         _notifications(settings, embedded),
         live_index(embedded.versions) as followed,
-        recording(settings) as savings,
+        closing(open_usage(settings)) as usage,
+        recorded(live_catalogue(followed, settings), usage) as catalogue,
+        sampling(usage, catalogue.ledger, catalogue.encoding),
     ):
-        catalogue = replace(
-            live_catalogue(followed, settings),
-            recorder=savings,
-            dead_letters=partial(_dead_letters, embedded.deps.intents),
-        )
-        with sampling(catalogue):
-            yield embedded, catalogue
+        yield embedded, replace(catalogue, dead_letters=partial(_dead_letters, embedded.deps.intents))
 
 
 def _dead_letters(intents: Intents) -> int | None:
@@ -162,38 +125,60 @@ def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextMan
     return listeners_running(settings, embedded.deps.intents, embedded.emit)
 
 
-def answer(service: RunningService, listener: HttpListener, instance_id: str) -> None:
-    """Answer over HTTP, and to the clients over stdio of other processes, until a signal."""
+def answer(
+    service: RunningService, listener: HttpListener, instance: Instance, use: Use, lists: Sequence[Listed]
+) -> None:
+    """Answer over HTTP until a signal; a background service also ends when it was not used for IDLE_S.
+
+    The lists of tools that were sent before are recorded now.
+    """
     embedded, catalogue = service.embedded, service.catalogue
-    with _events_routes(embedded) as events, _sessions(service):
-        server = service_of(catalogue, service.upstreams, caller_of_request)
+    for context, page in lists:
+        record_list(catalogue, caller_or_anyone(context), page, context, is_first=True)
+    with _events_routes(embedded) as events, ExitStack() as running:
+        server = service_of(catalogue, upstreams_of(embedded.settings), caller_of_request)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
-        servers = servers_route(catalogue, listener, partial(_records, service))
-        routes = [*page_routes(catalogue, listener), *events, metrics, servers]
+        intents = embedded.deps.intents
+        logs = log_directory(embedded.settings)
+        api = api_routes(catalogue, listener, intents, operations_of(embedded, catalogue), logs)
+        http: HttpServer
+        end = (lambda: http.stop()) if instance.is_background else None
+        of_clients = use_routes(use, lambda: http.is_ending, end)
         http = HttpServer(
             server,
             listener,
             index=catalogue.index,
-            routes=routes,
+            routes=[*page_routes(catalogue, listener), *events, metrics, *api, *of_clients],
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
-            instance_id=instance_id,
+            instance_id=instance.instance_id,
             grace_s=grace_s_of(embedded.settings),
+            door=lambda app: Door(app, instance.secret, use),
         )
-        err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        if instance.is_background:
+            running.enter_context(every(IDLE_CHECK_S, partial(_end_if_idle, use, http), "idle_check_failed"))
+        else:
+            err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+        if err.is_terminal:  # elsewhere the log has an event for each listing
+            running.enter_context(report_startup(embedded, catalogue, _print))
         tune_interpreter()
-        with _reporting(embedded, catalogue):
-            http.run()
+        http.run()
 
 
-def _records(service: RunningService, scope: Scope) -> dict[str, Any]:
-    return records_in(scope, service.embedded.deps.intents.intents(), service.catalogue.followed_config())
+def _end_if_idle(use: Use, http: HttpServer) -> None:
+    if use.idle_s > IDLE_S:
+        _log.info("service_idle", idle_s=round(use.idle_s))
+        http.stop()
 
 
-def _reporting(embedded: Embedded, catalogue: Catalogue) -> AbstractContextManager[None]:
-    """Show the progress of the first listings in a terminal; elsewhere the log has an event for each."""
-    return report_startup(embedded, catalogue, _print) if err.is_terminal else nullcontext()
+def operations_of(embedded: Embedded, catalogue: Catalogue) -> Operations:
+    """Return the operations on the stores of this process, for the command line."""
+    intents, usage = embedded.deps.intents, catalogue.usage
+    assert usage  # every service has one
+    emitter = Emitter(intents, embedded.wake, embedded.settings.redeliver_after_s)
+    stores = Stores(intents, catalogue.index, usage, embedded.settings.savings_keep_days)
+    return Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
 
 
 def _print(line: str) -> None:

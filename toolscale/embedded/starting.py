@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING
 import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from query.app import MCP_PATH
+from query.caller import OPERATOR
 from query.endpoint import security_of
 from query.server.early import early_service
 from query.streaming import body_message, replayed
 from shared.service.http import HttpConfig
+from toolscale.embedded.door import Door, Use
+from toolscale.stdio import TOOLSET_HEADER
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from query.listener import HttpListener
+    from query.server.early import Listed
+    from toolscale.client.instance import Instance
 
 RETRY_AFTER_S = 1
 # The early service answers these as the service will.
@@ -40,17 +46,25 @@ class Startup:
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self.doing = "starting"
+        self.lists: list[Listed] = []
+        """The lists of tools that were sent, for the service to record."""
 
     def begin(self, step: str) -> None:
         """Begin a step."""
         self.doing = step
         self._show(step)
 
+    def response(self) -> JSONResponse:
+        """Return 503 with the present step."""
+        body = {"status": "starting", "doing": self.doing}
+        return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
+
 
 @contextmanager
-def answering(listener: HttpListener, startup: Startup, instance_id: str) -> Generator[None]:
+def answering(listener: HttpListener, startup: Startup, instance: Instance, use: Use) -> Generator[None]:
     """Answer on the listener until the block ends, as `starting_app` does."""
-    server = uvicorn.Server(HttpConfig(starting_app(listener, startup, instance_id), grace_s=1))
+    app = Door(starting_app(listener, startup, instance.instance_id), instance.secret, use)
+    server = uvicorn.Server(HttpConfig(app, grace_s=1))
     # uvicorn closes the socket that it gets; connections after its end wait for the service
     sockets = [listener.server_socket.dup()]
     thread = threading.Thread(target=server.run, args=(sockets,), name="toolscale starting", daemon=True)
@@ -65,14 +79,15 @@ def answering(listener: HttpListener, startup: Startup, instance_id: str) -> Gen
 def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> Starlette:
     """Return the application: `/healthz`, with the instance id and the step, and 503 for every other request.
 
-    Without authentication, `/mcp` answers the handshake and lists the built-in tools.
+    `/mcp` answers the handshake, and lists the built-in tools; with authentication, only for the operator. A client
+    with a toolset waits for its list.
     """
 
     async def healthz(_: Request) -> JSONResponse:
         return JSONResponse({"status": "alive", "instance_id": instance_id, "starting": startup.doing})
 
     manager = StreamableHTTPSessionManager(
-        early_service(), stateless=True, json_response=True, security_settings=security_of(listener)
+        early_service(startup.lists), stateless=True, json_response=True, security_settings=security_of(listener)
     )
 
     @asynccontextmanager
@@ -80,43 +95,35 @@ def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> 
         async with manager.run():
             yield
 
-    unavailable = _Unavailable(startup)
-    early = _EarlyAnswers(StreamableHTTPASGIApp(manager), unavailable)
-    mcp = [] if listener.authentication else [Route(MCP_PATH, early, methods=["POST"])]
-    rest = Route("/{path:path}", unavailable, methods=_METHODS)
-    return Starlette(routes=[Route("/healthz", healthz), *mcp, rest], lifespan=running)
+    async def unavailable(_: Request) -> JSONResponse:
+        return startup.response()
 
-
-class _Unavailable:
-    """ASGI: answers 503 with the present step."""
-
-    def __init__(self, startup: Startup) -> None:
-        self._startup = startup
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
-        body = {"status": "starting", "doing": self._startup.doing}
-        response = JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
-        await response(scope, receive, send)
+    early = _EarlyAnswers(StreamableHTTPASGIApp(manager), startup, is_open=listener.authentication is None)
+    mcp, rest = Route(MCP_PATH, early, methods=["POST"]), Route("/{path:path}", unavailable, methods=_METHODS)
+    return Starlette(routes=[Route("/healthz", healthz), mcp, rest], lifespan=running)
 
 
 class _EarlyAnswers:
-    """ASGI: passes the methods EARLY_METHODS to `early`, and all else to `unavailable`."""
+    """ASGI: passes the handshake and the list of tools to `early`, and answers 503 to all else."""
 
-    def __init__(self, early: ASGIApp, unavailable: ASGIApp) -> None:
-        self._early = early
-        self._unavailable = unavailable
+    def __init__(self, early: ASGIApp, startup: Startup, *, is_open: bool) -> None:
+        self._early, self._startup, self._is_open = early, startup, is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the request's body, and pass it on unchanged."""
         message = await body_message(receive)
-        if message["type"] == "http.request":  # else the client has left
-            app = self._early if _is_early(message["body"]) else self._unavailable
-            await app(scope, replayed(message, receive), send)
+        if message["type"] != "http.request":  # the client has left
+            return
+        is_early = (
+            (self._is_open or OPERATOR in scope)
+            and (method := _method(message["body"])) in EARLY_METHODS
+            and not (method == "tools/list" and TOOLSET_HEADER in Headers(scope=scope))
+        )
+        await (self._early if is_early else self._startup.response())(scope, replayed(message, receive), send)
 
 
-def _is_early(body: bytes) -> bool:
+def _method(body: bytes) -> str | None:
     try:
-        return len(body) <= _EARLY_BYTES and json.loads(body)["method"] in EARLY_METHODS
+        return str(json.loads(body)["method"]) if len(body) <= _EARLY_BYTES else None
     except (ValueError, RecursionError, LookupError, TypeError):
-        return False
+        return None

@@ -12,7 +12,6 @@ from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
 from shared.intents.intent import Intent
 from shared.upstream.followed_config import FollowedConfig
-from toolscale.client.emit import EmitResult, emit_result
 from toolscale.client.wait import ReconcileResult, patience_s, wait_for
 from toolscale.embedded.composition import Embedded
 
@@ -54,7 +53,7 @@ def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: thr
     printed_at = time.monotonic()
     settings = embedded.settings
     install_s = settings.stdio_start_timeout_s
-    for result in wait_for(intents, emitted, patience_s(settings), stopped, install_s=install_s):
+    for result in wait_for(intents.existing, emitted, patience_s(settings), stopped, install_s=install_s):
         results.append(result)
         if time.monotonic() - printed_at >= EVERY_S and len(results) < len(emitted):
             print_line(f"Reconciled {len(results):,} of {len(emitted):,} servers ...")
@@ -62,11 +61,11 @@ def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: thr
     return results
 
 
-def _emitted(announced: Mapping[str, EmitResult], intents: Iterable[Intent]) -> list[EmitResult]:
+def _emitted(announced: Mapping[str, Intent], intents: Iterable[Intent]) -> list[Intent]:
     """Return the requests for servers that should run, also those already completed since their announcement."""
     running = [intent for intent in intents if intent.status == "running"]
     return [
-        announced.get(intent.server_id) or emit_result(intent, message_sent=True)
+        announced.get(intent.server_id, intent)
         for intent in running
         if intent.is_lagging or intent.server_id in announced
     ]

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, ServerUnknown
 from shared.upstream.mcp_json import config_of
-from toolscale.client.server_names import unknown
 from toolscale.costs.listing import lister
 from toolscale.costs.servers import servers_of
 
@@ -49,5 +48,5 @@ def _listing(name: str, config: Config, unusable: Mapping[str, str], settings: S
         raise ConfigInvalid(f"{name}: {unusable[name]}")
     by_id = {announcement.server_id: announcement for announcement in config.announcements}
     if name not in by_id:
-        raise unknown(name, by_id)
+        raise ServerUnknown.near(name, by_id)
     return lister(config.targets, settings)(by_id[name])

@@ -99,18 +99,3 @@ def restore_if_lost(intents: Intents, index: ToolIndex) -> None:
     intents.mark_complete()
     if restored:
         structlog.get_logger().warning("intents_restored", servers=restored)
-
-
-def restored_intent(stored: Intent, now: float) -> Intent:
-    """Return the intent of a backup as of now: with a due reconciliation, unless the server is stopped."""
-    is_down = stored.status == "stopped"
-    return Intent(
-        server_id=stored.server_id,
-        status=stored.status,
-        announcement=stored.announcement,
-        source=stored.source,
-        desired=stored.desired if is_down else stored.desired + 1,
-        committed=stored.desired,
-        announced_at=now,
-        due_at=None if is_down else DUE_AT_ONCE,
-    )

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from query.app import http_app
 from query.catalogue import catalogue_of
 from query.listener import HttpListener
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
@@ -34,7 +34,6 @@ from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.hostile.scripts import hangs, on_tools_list
 from tests.support.http_callers import http_client
 from tests.support.waiting import eventually
-from toolscale.client.emit import emit_raw
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.service import running
 from workers.dependencies import open_dependencies
@@ -141,16 +140,8 @@ def test_a_server_announced_by_an_event_survives_a_restart_and_is_reconciled_aga
 
 def test_an_event_emitted_by_another_process_is_found_by_the_sweep(settings: Settings) -> None:
     with scripted_http(serves("a")) as server, run_embedded(settings) as embedded:
-        emit_raw(
-            {
-                "specversion": "1.0",
-                "id": "1",
-                "source": "another process",
-                "type": "dev.toolscale.server.up",
-                "data": {"server_id": "s", "url": server.url},
-            },
-            settings,
-        )
+        with closing(open_intents(settings)) as intents:
+            intents.record(ServerUp(data=ServerAnnouncement(server_id="s", url=server.url)), due_in_s=0)
 
         eventually(lambda: found(embedded) == {"s:a"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ from shared.events import ServerAnnouncement
 from shared.settings import Settings, load_settings
 from shared.upstream.mcp_json import Config
 from shared.upstream.target import HttpTarget
+from tests.support.builders import changed
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.waiting import eventually
-from toolscale.client.emit import resync
-from toolscale.client.wait import wait
+from toolscale.client.wait import patience_s, wait_for
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.startup_progress import report_startup
 
@@ -34,7 +35,7 @@ def announce(embedded: Embedded, **urls: str) -> None:
     embedded.announce(Config(announcements=announcements, targets=targets))
 
 
-def test_a_resync_that_waits_returns_the_result_of_each_reconciliation(settings: Settings) -> None:
+def test_a_wait_returns_the_result_of_each_requested_reconciliation(settings: Settings) -> None:
     with (
         scripted_http(lambda exchange: exchange.play(one_page(tool("a")))) as server,
         run_embedded(settings) as embedded,
@@ -42,7 +43,10 @@ def test_a_resync_that_waits_returns_the_result_of_each_reconciliation(settings:
         announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
         eventually(lambda: all(intent.failures or intent.listed_at for intent in embedded.deps.intents.intents()))
 
-        ended = {result.emitted.server_id: result for result in wait(settings, list(resync(settings, [])))}
+        intents = embedded.deps.intents
+        recorded = [embedded.emit(changed(server_id)) for server_id in ("good", "gone")]
+        results = wait_for(intents.existing, recorded, patience_s(settings), threading.Event())
+        ended = {result.emitted.server_id: result for result in results}
 
     assert ended["good"].result == "listed"
     assert ended["gone"].result == "failed"

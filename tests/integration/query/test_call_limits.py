@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -19,8 +19,8 @@ import structlog
 from mcp import Client
 from mcp.types import TextContent
 
-from query.calling.connection import CallLimits
-from query.calling.session_state import TargetMatch
+from query.calling.connection import TargetMatch
+from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
@@ -52,7 +52,8 @@ async def text_of_call(client: Client, name: str, **parameters: Any) -> str:
 
 @asynccontextmanager
 async def client_of(upstreams: Upstreams, *tools: IndexedTool) -> AsyncGenerator[Client]:
-    async with Client(build_server(builtin_tools(catalogue_of(tools), upstreams))) as client:
+    server = build_server(builtin_tools(catalogue_of(tools), upstreams), upstreams=upstreams)
+    async with Client(server) as client:
         yield client
 
 
@@ -123,7 +124,8 @@ async def test_a_large_result_waits_while_as_many_are_in_hand_as_may_be(kind: An
     def dial(_server_id: str, _endpoint: Endpoint) -> Target:
         return target
 
-    with served(kind) as target, closing(Upstreams(dial, limits)) as upstreams:
+    upstreams = Upstreams(dial, limits)
+    with served(kind) as target:
         async with client_of(upstreams, *tools) as client:
             for name in ("s", "other"):
                 await started(client, f"{name}:huge", size_bytes=1)
@@ -218,11 +220,11 @@ async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_a
     tools = [tool_of("lost", "one"), tool_of("s", "one")]
     with scripted_http(quick) as running:
         fast = HttpTarget(running.url)
-        with closing(Upstreams(dial, CallLimits(timeout_s=6))) as upstreams:
-            async with client_of(upstreams, *tools) as client:
-                lost = [functools.partial(text_of_call, client, "lost:one")] * 50
-                said = await together(*lost, functools.partial(text_of_call, client, "s:one"))
-                answered.set()  # no thread is left behind
+        upstreams = Upstreams(dial, CallLimits(timeout_s=6))
+        async with client_of(upstreams, *tools) as client:
+            lost = [functools.partial(text_of_call, client, "lost:one")] * 50
+            said = await together(*lost, functools.partial(text_of_call, client, "s:one"))
+            answered.set()  # no thread is left behind
 
     assert said[0] == "fine"
     # a call that begins late on a busy machine has a little less time

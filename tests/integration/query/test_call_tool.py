@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,15 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.calling.connection import CallLimits
-from query.calling.failover import ReplicatedCall
-from query.calling.pool import CallResources
-from query.calling.progress import ProgressRelay
-from query.calling.upstreams import Upstreams
+from query.calling.limits import CallLimits
+from query.calling.sessions import CallResources, Progress
+from query.calling.upstreams import ReplicatedCall, Upstreams
+from query.server.mcp import service_of
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.target import StdioTarget, Target
-from tests.support.calling import calling, started, text_of, tool_of, upstreams_to
+from tests.support.calling import calling, catalogue_of, started, text_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio, good_http, http_target
+from tests.support.http_callers import app_of, http_client, mcp_client
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -88,16 +87,16 @@ async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> No
             tool=tool, arguments=arguments, replicas=(ServerRecord(server_id="s", endpoint=Endpoint()),)
         )
         with upstreams.admission.admitted("someone") as slot:
-            await upstreams.call(one, CallResources(ProgressRelay(slowly), slot))
+            await upstreams.call(one, CallResources(Progress(slowly), slot))
 
-    with closing(upstreams_to({"s": callable_stdio()})) as upstreams:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call_one_step, upstreams)
-            await handing.wait()
-            # its answer comes after that of the step, by the same connection
-            await result_of("echo", {"words": "hi"}, upstreams)
-            told.append("later result")
-            go_on.set()
+    upstreams = upstreams_to({"s": callable_stdio()})
+    async with upstreams.running(), anyio.create_task_group() as tasks:
+        tasks.start_soon(call_one_step, upstreams)
+        await handing.wait()
+        # its answer comes after that of the step, by the same connection
+        await result_of("echo", {"words": "hi"}, upstreams)
+        told.append("later result")
+        go_on.set()
 
     assert told == ["later result", 1, "result"]
 
@@ -320,6 +319,31 @@ async def test_a_connection_that_nobody_uses_is_ended_with_its_child() -> None:
 async def test_closing_ends_the_children() -> None:
     async with calling({"s": callable_stdio()}, ECHO) as client:
         child = pid_of(await call(client, "echo", words="one"))
+
+    assert not psutil.pid_exists(child)
+
+
+@both_eras
+async def test_over_http_a_connection_outlives_its_request_and_ends_with_the_service(mode: str) -> None:
+    app = app_of(catalogue_of([ECHO]).index, upstreams=upstreams_to({"s": callable_stdio()}))
+    pids: list[int] = []
+    async with http_client(app) as http:
+        for _ in range(2):
+            async with mcp_client(http, mode) as client:
+                pids.append(pid_of(await call(client, "echo", words="hi")))
+        assert psutil.pid_exists(pids[0])
+
+    assert pids[0] == pids[1]
+    assert not psutil.pid_exists(pids[0])
+
+
+async def test_of_blocks_that_overlap_the_last_one_ends_the_children() -> None:
+    upstreams = upstreams_to({"s": callable_stdio()})
+    service = service_of(catalogue_of([ECHO]), upstreams)
+    async with upstreams.running():
+        async with Client(service) as client:
+            child = pid_of(await call(client, "echo", words="one"))
+        assert psutil.pid_exists(child)
 
     assert not psutil.pid_exists(child)
 

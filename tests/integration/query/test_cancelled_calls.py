@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import anyio
 import pytest
 
-from query.calling.connection import CallLimits
-from query.calling.endpoints import TargetResolver
-from query.calling.failover import ReplicaCalls, ReplicatedCall, Served
-from query.calling.limits import Admission
-from query.calling.pool import CallResources, Pool
-from query.calling.progress import ProgressRelay
-from shared.upstream.dial import Dialler
+from query.calling.limits import CallLimits
+from query.calling.sessions import CallResources, Progress
+from query.calling.upstreams import ReplicatedCall, Upstreams
 from shared.upstream.target import HttpTarget
-from tests.support.calling import replica_record
+from tests.support.calling import replica_record, upstreams_to
 from tests.support.hostile.messages import initialized, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import GOOD
@@ -65,12 +61,11 @@ class Server:
 
 
 class Fleet:
-    """Two replicas, of which every call tries the first before the other, in the event loop of the test."""
+    """Two replicas, of which every call tries the first before the other."""
 
-    def __init__(self, calls: ReplicaCalls, admission: Admission, servers: list[Server]) -> None:
+    def __init__(self, upstreams: Upstreams, servers: list[Server]) -> None:
         self.servers = servers
-        self._calls = calls
-        self._admission = admission
+        self._upstreams = upstreams
         self._reported = anyio.Event()
 
     async def call(self, caller: str = "ann") -> str:
@@ -78,8 +73,8 @@ class Fleet:
         first = replica_record("r0", protocol_version=HANDSHAKE)
         second = replica_record("r1", protocol_version=HANDSHAKE, stale_since=1.0)
         call = ReplicatedCall(tool="one", arguments={}, replicas=(first, second), caller=caller)
-        with self._admission.admitted(caller) as slot:
-            served: Served = await self._calls.call(call, CallResources(ProgressRelay(self._report), slot))
+        with self._upstreams.admission.admitted(caller) as slot:
+            served = await self._upstreams.call(call, CallResources(Progress(self._report), slot))
         return served.server_id
 
     async def cancel_a_call(self) -> None:
@@ -108,14 +103,10 @@ def running() -> Generator[list[Server]]:
 
 @asynccontextmanager
 async def fleet_of(servers: list[Server]) -> AsyncGenerator[Fleet]:
-    limits = CallLimits(timeout_s=60)
     targets = {f"r{number}": HttpTarget(server.url) for number, server in enumerate(servers)}
-    admission = Admission(limits.per_caller, limits.large_at_once)
-    with closing(TargetResolver(Dialler(targets, frozenset(), None, {}).target)) as resolver:
-        async with anyio.create_task_group() as tasks:
-            pool = Pool(tasks, resolver, limits, admission)
-            yield Fleet(ReplicaCalls(pool, tasks, limits), admission, servers)
-            tasks.cancel_scope.cancel()
+    upstreams = upstreams_to(targets, CallLimits(timeout_s=60))
+    async with upstreams.running():
+        yield Fleet(upstreams, servers)
 
 
 async def test_a_caller_leaves_a_replica_that_sent_nothing_before_it_cancelled_its_call() -> None:
@@ -146,7 +137,7 @@ async def test_a_caller_stays_with_a_replica_that_sent_a_message_before_it_cance
 async def test_a_cancelled_call_ends_the_session_only_after_a_long_silence(
     long_silence_s: float, sessions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("query.calling.pool.LONG_SILENCE_S", long_silence_s)
+    monkeypatch.setattr("query.calling.sessions.LONG_SILENCE_S", long_silence_s)
     with running() as servers:
         async with fleet_of(servers) as fleet:
             await fleet.call()

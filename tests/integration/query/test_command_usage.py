@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mcp import Client
 from mcp.types import Implementation
 
-from query.history.events import TOOLS_LIST
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
+from query.caller import COMMAND_LINE
+from query.catalogue import recorded
 from query.server.mcp import service_of
-from query.server.usage import COMMAND_LINE
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import TOOLS_LIST, today
 from tests.support.calling import catalogue_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio
 
@@ -34,14 +32,15 @@ def anyio_backend() -> str:
     ("name", "own"), [(COMMAND_LINE, set[str]()), ("agent", {TOOLS_LIST, "find_tool", "call_tool"})]
 )
 async def test_only_the_calls_of_commands_are_recorded(tmp_path: Path, mode: str, name: str, own: set[str]) -> None:
-    with closing(SqliteHistory(tmp_path / "history.sqlite3", 30)) as history:
-        with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({"s": callable_stdio()})) as upstreams:
-            server = service_of(replace(catalogue_of([ECHO]), recorder=recorder), upstreams)
+    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as usage:
+        upstreams = upstreams_to({"s": callable_stdio()})
+        with recorded(catalogue_of([ECHO]), usage) as catalogue:
+            server = service_of(catalogue, upstreams)
             async with Client(server, mode=mode, client_info=Implementation(name=name, version="1")) as client:
                 await client.list_tools()
                 await client.call_tool("find_tool", {"query": "no words in common"})
                 await client.call_tool("call_tool", {"tool_name": "s:echo", "parameters": {"words": "hello"}})
-        rows = history.rows(today(), today())
+        rows = usage.rows(today(), today())
 
     assert {key.tool for key in rows if not key.server} == own
     assert [counts["calls"] for key, counts in rows.items() if key.server == "s" and key.tool == "echo"] == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from query.reports.dead_letters import dead_letter_counter
+from query.__main__ import dead_letter_counter
 from shared.intents.intents import open_intents
 from shared.settings import load_settings
 

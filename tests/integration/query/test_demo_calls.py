@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,13 +171,13 @@ def test_a_client_of_the_first_sdk_lists_and_calls(demo_servers: Path) -> None:
 def service(targets: dict[str, Any], tools: list[IndexedTool]) -> Generator[str]:
     """Serve these tools over HTTP on a free port of loopback."""
     catalogue = catalogue_of(tools)
-    with closing(upstreams_to(targets)) as upstreams:
-        server = build_server(builtin_tools(catalogue, upstreams))
-        http = HttpServer(server, open_listener(load_settings(port=0)), index=catalogue.index)
-        running = threading.Thread(target=http.run)
-        running.start()
-        try:
-            yield http.url
-        finally:
-            http.stop()
-            running.join(timeout=20)
+    upstreams = upstreams_to(targets)
+    server = build_server(builtin_tools(catalogue, upstreams), upstreams=upstreams)
+    http = HttpServer(server, open_listener(load_settings(port=0)), index=catalogue.index)
+    running = threading.Thread(target=http.run)
+    running.start()
+    try:
+        yield http.url
+    finally:
+        http.stop()
+        running.join(timeout=20)

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from mcp import Client
 from mcp.types import CallToolResult
 
 from query.caller import Caller
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.server.mcp import service_of
 from query.tools.revisions import SERVER_KEY
@@ -117,10 +117,10 @@ async def test_a_toolset_offers_a_tool_of_replicas_once_and_its_calls_go_on_to_a
         toolset = Toolset(name="both", tools=("r0", "r1"))
         catalogue.index.put_toolset(toolset)
         caller = Caller("ann", toolset="both", selection=toolset.selection)
-        with closing(upstreams_to(targets)) as upstreams:
-            async with Client(service_of(catalogue, upstreams, lambda _: caller)) as client:
-                offered = [tool.name for tool in (await client.list_tools()).tools]
-                called = await client.call_tool("r0__write", {})
+        upstreams = upstreams_to(targets)
+        async with Client(service_of(catalogue, upstreams, lambda _: caller)) as client:
+            offered = [tool.name for tool in (await client.list_tools()).tools]
+            called = await client.call_tool("r0__write", {})
 
     assert [name for name in offered if name.endswith("write")] == ["r0__write"]
     assert (text_of(called), server_of(called)) == ("fine", "r1")
@@ -212,7 +212,7 @@ def noted(received: list[Exchange], act: Act) -> Act:
 async def test_any_call_goes_on_and_the_replica_is_avoided_where_a_status_shows_that_it_was_not_carried_out(
     code: int, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("query.calling.breaker.FIRST_WAIT_S", 60.0)
+    monkeypatch.setattr("query.calling.choice.FIRST_WAIT_S", 60.0)
     received: list[Exchange] = []
     with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
         targets = targets_of(*servers)
@@ -231,7 +231,7 @@ async def test_any_call_goes_on_and_the_replica_is_avoided_where_a_status_shows_
 async def test_another_status_without_a_jsonrpc_body_is_no_answer(
     code: int, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("query.calling.breaker.FIRST_WAIT_S", 60.0)
+    monkeypatch.setattr("query.calling.choice.FIRST_WAIT_S", 60.0)
     received: list[Exchange] = []
     with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
         targets = targets_of(*servers)

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 from mcp.types import TextContent
 
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from shared.upstream.messages import MAX_MESSAGE_NODES
 from shared.upstream.target import HttpTarget, StdioTarget
 from tests.support.calling import calling, text_of, tool_of
@@ -78,16 +78,18 @@ def fails_after_progress(exchange: Exchange) -> None:
     exchange.send_events(told, failure(exchange.request_json, -32050, "gave up half way"))
 
 
-def floods_with_progress(exchange: Exchange) -> None:
+def floods_with_progress(exchange: Exchange, every_s: float = 0) -> None:
     token = exchange.request_json["params"]["_meta"]["progressToken"]
     exchange.begin(200, "text/event-stream")
     for number in itertools.count():
         params = {"progressToken": token, "progress": number, "message": "x" * 1000}
         told = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode()
         exchange.wfile.write(b"event: message\ndata: " + told + b"\n\n")
-        if exchange.server.stopping.is_set():
+        if exchange.server.stopping.wait(every_s):
             return
 
+
+FLOODS = "sends more than 500 messages for a call, or 100 a second, so its connection was ended"
 
 HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "401": (status(401), "HTTP 401"),
@@ -97,8 +99,8 @@ HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "drip-fed headers": (scripts.drips_headers, "no answer within 2 s"),
     "drip-fed body": (scripts.drips_json, "no answer within 2 s"),
     "drip-fed events": (scripts.drips_events, "no answer within 2 s"),
-    "chatter": (scripts.chatters, "no answer within 2 s"),
-    "flood of progress": (floods_with_progress, "no answer within 2 s"),
+    "chatter": (scripts.chatters, FLOODS),
+    "flood of progress": (floods_with_progress, FLOODS),
     "wrong id": (scripts.wrong_id, "no answer within 2 s"),
     "broken off": (breaks_off, "broke"),
     "hung up": (hangs_up, "broke"),
@@ -371,7 +373,11 @@ async def test_a_notification_that_is_not_answered_holds_up_no_other_call() -> N
     assert told["after"] == "fine"
 
 
-@pytest.mark.parametrize(("act", "sessions"), [(scripts.hangs, 2), (floods_with_progress, 1)])
+def reports_steadily(exchange: Exchange) -> None:
+    floods_with_progress(exchange, every_s=0.1)
+
+
+@pytest.mark.parametrize(("act", "sessions"), [(scripts.hangs, 2), (reports_steadily, 1)])
 async def test_a_session_on_which_nothing_came_while_a_call_waited_is_not_used_again(
     act: Callable[[Exchange], None], sessions: int
 ) -> None:

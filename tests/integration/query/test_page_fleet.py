@@ -103,6 +103,6 @@ def test_filters_order_and_page_keep_each_other_without_scripts(chromium: Browse
     assert all("a" in name for name in named)
     assert (by_name["q"], by_name["label"], by_name["sort"]) == (["a"], ["env=prod"], ["name"])
     assert last_page.items() >= by_name.items()
-    assert running == by_name | {"status": ["fresh"]}
+    assert running == by_name | {"status": ["listed"]}
     assert rows(tab) == sorted(rows(tab))
     assert tab.problems == []

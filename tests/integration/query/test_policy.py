@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,21 +21,18 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
 
+from query.answers.budget import ResponsePolicy
 from query.app import http_app
 from query.auth.authentication import Authentication
 from query.caller import Caller
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
-from query.cursors import Cursors
-from query.cursors.sealing import KEY_BYTES, Sealer
-from query.cursors.store import CursorStore, MemoryStore
+from query.kept import Kept, MemoryEntries
 from query.listener import HttpListener
-from query.paging.policy import ResponsePolicy
-from query.policy.rules import Policy
+from query.policy import Policy
 from query.server.mcp import caller_of_request, service_of
 from query.tools.confirm import KEY
 from shared.catalog import IndexedTool
-from shared.errors import CursorsUnavailable
 from shared.toolset import Toolset
 from tests.support.calling import catalogue_of, replicated, tool_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, ingested, make_tool
@@ -45,6 +42,7 @@ from tests.support.http_callers import entry, http_client, mcp_client, static
 from tests.support.metrics import counted
 from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
 from tests.support.replicated import put_server
+from tests.support.silent_entries import SilentEntries
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -94,11 +92,11 @@ async def clients(
     catalogue: Catalogue, servers: RecordingServers, *callers: Caller, user: User | None = None, mode: str = MODERN
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client for each caller."""
-    with closing(upstreams_to(servers.targets)) as upstreams:
-        async with AsyncExitStack() as stack:
-            services = [service_of(catalogue, upstreams, always(caller)) for caller in callers]
-            opened = [Client(service, mode=mode, elicitation_callback=user) for service in services]
-            yield [await stack.enter_async_context(client) for client in opened]
+    upstreams = upstreams_to(servers.targets)
+    async with AsyncExitStack() as stack:
+        services = [service_of(catalogue, upstreams, always(caller)) for caller in callers]
+        opened = [Client(service, mode=mode, elicitation_callback=user) for service in services]
+        yield [await stack.enter_async_context(client) for client in opened]
 
 
 @asynccontextmanager
@@ -314,10 +312,9 @@ async def test_invalid_arguments_are_refused_before_the_user_is_asked(servers: R
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_over_http_only_the_newer_revision_can_ask(tmp_path: Path, servers: RecordingServers, mode: str) -> None:
     user, catalogue = User(), catalogue_with(ASK)
-    app, close = http_of(catalogue, servers, static(tmp_path / "tokens.toml", ann=entry("good")))
+    app = http_of(catalogue, servers, static(tmp_path / "tokens.toml", ann=entry("good")))
     async with http_client(app, "good") as http, mcp_client(http, mode, user=user) as client:
         result = await call(client)
-    close()
 
     assert (servers.received == [("db", "drop")]) == (mode == MODERN)
     if mode == "legacy":
@@ -328,9 +325,8 @@ async def test_over_http_only_the_newer_revision_can_ask(tmp_path: Path, servers
 def http_of(catalogue: Catalogue, servers: RecordingServers, authentication: Authentication) -> Any:
     listener = HttpListener(socket.socket(), authentication)
     listener.close()
-    upstreams = upstreams_to(servers.targets)
-    server = service_of(catalogue, upstreams, caller_of_request)
-    return http_app(server, listener, index=catalogue.index), upstreams.close
+    server = service_of(catalogue, upstreams_to(servers.targets), caller_of_request)
+    return http_app(server, listener, index=catalogue.index)
 
 
 # --- confirmed calls that are not sent ---
@@ -341,15 +337,15 @@ async def test_a_confirmed_call_above_the_limit_of_its_caller_is_not_asked_about
     servers: RecordingServers, mode: str
 ) -> None:
     user = User()
-    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
-        service = service_of(catalogue_with(ASK), upstreams, always(ANN))
-        async with Client(service, mode=mode, elicitation_callback=user) as client:
-            with upstreams.admission.admitted("ann"):
-                refused = [await call(client, table="a"), await call(client, table="a")]
-            assert len(user.questions) == 1
-            retried = await call(client, table="a")
-            assert len(user.questions) == 1
-            await call(client, table="a")
+    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
+    service = service_of(catalogue_with(ASK), upstreams, always(ANN))
+    async with Client(service, mode=mode, elicitation_callback=user) as client:
+        with upstreams.admission.admitted("ann"):
+            refused = [await call(client, table="a"), await call(client, table="a")]
+        assert len(user.questions) == 1
+        retried = await call(client, table="a")
+        assert len(user.questions) == 1
+        await call(client, table="a")
 
     assert ["has 1 calls in flight" in reason(result) for result in refused] == [True, True]
     assert not retried.is_error
@@ -364,19 +360,19 @@ async def test_a_confirmation_of_a_call_without_a_free_connection_is_of_that_cal
     user, released = User(), threading.Event()
     servers.on_call = {"web": held_until(released)}
     catalogue = catalogue_with(rule("ask", servers=["db"]), DROP, READ, make_tool("web", "wait"))
-    with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
-        services = [service_of(catalogue, upstreams, always(caller)) for caller in (ANN, Caller("bob"))]
-        ann, bob = (Client(service, mode=mode, elicitation_callback=user) for service in services)
-        async with ann, bob:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, bob, "web:wait")
-                await anyio.to_thread.run_sync(eventually, lambda: servers.received)
-                assert "all 1 connections" in reason(await call(ann, table="a"))
-                released.set()
-            for client, name, table in [(bob, "db:drop", "a"), (ann, "db:drop", "b"), (ann, "db:read", "a")]:
-                await call(client, name, table=table)
-            assert len(user.questions) == 4
-            assert not (await call(ann, table="a")).is_error
+    upstreams = upstreams_to(servers.targets, CallLimits(max_connections=1))
+    services = [service_of(catalogue, upstreams, always(caller)) for caller in (ANN, Caller("bob"))]
+    ann, bob = (Client(service, mode=mode, elicitation_callback=user) for service in services)
+    async with ann, bob:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, bob, "web:wait")
+            await anyio.to_thread.run_sync(eventually, lambda: servers.received)
+            assert "all 1 connections" in reason(await call(ann, table="a"))
+            released.set()
+        for client, name, table in [(bob, "db:drop", "a"), (ann, "db:drop", "b"), (ann, "db:read", "a")]:
+            await call(client, name, table=table)
+        assert len(user.questions) == 4
+        assert not (await call(ann, table="a")).is_error
 
     assert len(user.questions) == 4
 
@@ -393,15 +389,15 @@ async def test_a_call_that_a_replica_may_have_carried_out_does_not_give_its_conf
     tools = make_tool("", "read", read_only=True), make_tool("", "wait")
     known = replicated(["db1", "db2"], *tools, protocol_version=HANDSHAKE, first="db1")
     catalogue = replace(known, read_policy=lambda: policy(rule("ask", tools=["read"])))
-    with closing(upstreams_to(servers.targets, CallLimits(max_connections=1))) as upstreams:
-        service = service_of(catalogue, upstreams, always(ANN))
-        async with Client(service, mode=MODERN, elicitation_callback=user) as client:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, client, "db1:wait")
-                await anyio.to_thread.run_sync(eventually, lambda: servers.received)
-                assert "all 1 connections" in reason(await call(client, "read"))
-                released.set()
-            await call(client, "read")
+    upstreams = upstreams_to(servers.targets, CallLimits(max_connections=1))
+    service = service_of(catalogue, upstreams, always(ANN))
+    async with Client(service, mode=MODERN, elicitation_callback=user) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, client, "db1:wait")
+            await anyio.to_thread.run_sync(eventually, lambda: servers.received)
+            assert "all 1 connections" in reason(await call(client, "read"))
+            released.set()
+        await call(client, "read")
 
     assert len(user.questions) == 2
 
@@ -411,15 +407,14 @@ async def test_a_confirmation_that_was_given_back_expires_after_five_minutes(
     servers: RecordingServers, later_s: float, questions: int
 ) -> None:
     user, now_s = User(), 1_000.0
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), MemoryStore(900, 1 << 20))
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
-    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
-        service = service_of(catalogue, upstreams, always(ANN))
-        async with Client(service, mode=MODERN, elicitation_callback=user) as client:
-            with upstreams.admission.admitted("ann"):
-                await call(client)
-            now_s += later_s
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(clock_s=lambda: now_s)))
+    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
+    service = service_of(catalogue, upstreams, always(ANN))
+    async with Client(service, mode=MODERN, elicitation_callback=user) as client:
+        with upstreams.admission.admitted("ann"):
             await call(client)
+        now_s += later_s
+        await call(client)
 
     assert len(user.questions) == questions
 
@@ -509,7 +504,7 @@ async def test_the_state_of_one_replica_is_refused_for_another(servers: Recordin
 
 async def test_another_name_of_the_same_call_needs_no_second_question(servers: RecordingServers) -> None:
     async with client_of(catalogue_with(ASK), servers, user=User()) as client:
-        assert not (await repeat(client, await asked(client, "db__drop", a=1, b=2), "drop", b=2, a=1)).is_error
+        assert not (await repeat(client, await asked(client, "db:drop", a=1, b=2), "drop", b=2, a=1)).is_error
 
 
 async def test_a_state_without_an_answer_is_no_consent_and_is_used(servers: RecordingServers) -> None:
@@ -545,11 +540,11 @@ async def test_a_confirmed_call_that_the_policy_denies_by_now_is_not_sent(server
 
 
 async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(servers: RecordingServers) -> None:
-    now_s, store = 1_000.0, MemoryStore(900, 1 << 20)
+    now_s = 1_000.0
+    entries = MemoryEntries(lambda: now_s)
 
     def service() -> Catalogue:
-        cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), store)
-        return replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+        return replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(entries)))
 
     async with client_of(service(), servers, user=User()) as one, client_of(service(), servers, user=User()) as two:
         early, late = await asked(one), await asked(one)
@@ -561,22 +556,8 @@ async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(ser
     assert len(servers.received) == 1
 
 
-class Down(CursorStore):
-    """A store that does not answer."""
-
-    def put(self, kept: bytes, key: bytes | None = None) -> bytes:
-        raise CursorsUnavailable("down")
-
-    def get(self, key: bytes) -> bytes:
-        raise CursorsUnavailable("down")
-
-    def take(self, key: bytes) -> bytes:
-        raise CursorsUnavailable("down")
-
-
 async def test_without_the_store_of_states_no_call_is_confirmed(servers: RecordingServers) -> None:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
     async with client_of(catalogue, servers, user=User()) as client:
         assert "cannot be stored or read" in reason(await call(client))
 
@@ -584,14 +565,13 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
 
 
 async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900), Down())
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(cursors))
-    with closing(upstreams_to(servers.targets, CallLimits(per_caller=1))) as upstreams:
-        service = service_of(catalogue, upstreams, always(ANN))
-        async with Client(service, mode="legacy", elicitation_callback=User()) as client:
-            with upstreams.admission.admitted("ann"):
-                assert "has 1 calls in flight" in reason(await call(client))
-            assert not (await call(client)).is_error
+    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
+    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
+    service = service_of(catalogue, upstreams, always(ANN))
+    async with Client(service, mode="legacy", elicitation_callback=User()) as client:
+        with upstreams.admission.admitted("ann"):
+            assert "has 1 calls in flight" in reason(await call(client))
+        assert not (await call(client)).is_error
 
 
 async def test_the_question_quotes_the_model_and_shows_how_much_it_leaves_out(servers: RecordingServers) -> None:

@@ -1,11 +1,10 @@
-"""Calls through the query service as a process: over HTTP and stdio, in both eras, ended early or not."""
+"""Calls through the query service as a process: over HTTP, in both eras, ended early or not."""
 
 from __future__ import annotations
 
 import functools
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
@@ -16,14 +15,14 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ResourceLink, TextResourceContents
 
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
-from tests.integration.query.test_query_process import ROOT, environment, query_process, url_of
+from tests.integration.query.test_query_process import environment, query_process, url_of
 from tests.support.calling import text_of, tool_of
 from tests.support.fakes import ingested
 from tests.support.hostile.processes import callable_stdio
@@ -175,51 +174,6 @@ def test_a_search_is_answered_in_plain_json_and_a_call_as_a_stream(url: str) -> 
     assert answered("call_tool", both).startswith("text/event-stream")
     assert answered("resources/read", both).startswith("text/event-stream")
     assert answered("call_tool", "application/json") == "application/json"
-
-
-@pytest.mark.slow
-@both_eras
-async def test_a_call_over_stdio_reports_progress_and_is_cancelled_by_its_client(
-    settings: dict[str, str], mode: str, tmp_path: Path
-) -> None:
-    told = tmp_path / "told"
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "query", "--stdio"], cwd=ROOT, env=_elsewhere(settings, tmp_path)
-    )
-
-    async with Client(parameters, mode=mode) as client:
-        with anyio.move_on_after(30) as scope:
-            request = {"tool_name": "s:waits", "parameters": {"file": str(told)}}
-
-            async def gives_up(progress: float, total: float | None, message: str | None) -> None:
-                scope.cancel()
-
-            await client.call_tool("call_tool", request, progress_callback=gives_up)
-        await anyio.to_thread.run_sync(eventually, lambda: told.read_text() == "cancelled")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_resource_is_read_over_stdio(settings: dict[str, str], mode: str, tmp_path: Path) -> None:
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "query", "--stdio"], cwd=ROOT, env=_elsewhere(settings, tmp_path)
-    )
-
-    async with Client(parameters, mode=mode) as client:
-        assert client.server_capabilities.resources is not None
-        (contents,) = (await client.read_resource(await link_to(client, "echo", words="hello"))).contents
-
-    assert isinstance(contents, TextResourceContents)
-    assert contents.text.startswith("hello from ")
-
-
-def _elsewhere(settings: dict[str, str], directory: Path) -> dict[str, str]:
-    """Return the settings with a data directory that no other process holds."""
-    import shutil
-
-    copy = directory / "data"
-    shutil.copytree(settings["TOOLSCALE_DATA_DIR"], copy)
-    return {**settings, "TOOLSCALE_DATA_DIR": str(copy)}
 
 
 def test_a_request_of_very_many_values_is_refused_for_less_work_than_parsing_it(

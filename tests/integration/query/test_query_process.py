@@ -15,17 +15,16 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from typer.testing import CliRunner
 
 from query.catalogue import Catalogue
 from query.listener import open_listener
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
-from shared.errors import ServiceRejected
 from shared.index import open_engine
 from shared.index.versions import IndexStore, IndexVersion
 from shared.settings import load_settings
@@ -35,13 +34,6 @@ from toolscale.app import app as toolscale
 
 ROOT = Path(__file__).parents[3]
 QUESTION = {"tool_description": "what time is it in Tokyo?", "limit": 1}
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
-}
 
 
 @pytest.fixture
@@ -129,13 +121,15 @@ def check(answer: dict[str, Any]) -> None:
     assert metrics["savings_percentage"] == 70
 
 
-def test_ls_names_a_service_without_records_of_states(url: str) -> None:
+def test_ls_shows_the_states_of_a_service_without_an_intent_store(url: str) -> None:
     listed = CliRunner().invoke(toolscale, ["ls", "--url", url])
-    failing = CliRunner().invoke(toolscale, ["ls", "--failing", "--url", url])
+    recording = CliRunner().invoke(toolscale, ["diff", "clock", "--url", url])
 
-    assert [line.split()[:2] for line in listed.stdout.splitlines()[1:]] == [["clock", "1"], ["files", "1"]]
-    assert "this service has no records of states and failures" in listed.stderr
-    assert isinstance(failing.exception, ServiceRejected)
+    assert [line.split()[:3] for line in listed.stdout.splitlines()[1:3]] == [
+        ["clock", "listed", "1"],
+        ["files", "listed", "1"],
+    ]
+    assert "does not offer this" in str(recording.exception)
 
 
 @pytest.mark.anyio
@@ -210,35 +204,6 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_line_and_ends_the_start(
     assert process.returncode == 1
     assert (line["event"], line["kind"]) == ("query_service_failed", "ConfigInvalid")
     assert named in line["reason"]
-
-
-@pytest.mark.usefixtures("patient_probe")
-@pytest.mark.anyio
-async def test_a_client_can_start_the_service_as_its_child_over_stdio(tmp_path: Path) -> None:
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "query", "--stdio"], cwd=ROOT, env=environment(tmp_path)
-    )
-
-    async with Client(parameters) as client:
-        result = await client.call_tool("find_tool", QUESTION)
-
-    answer: dict[str, Any] = result.structured_content
-    assert answer["tools"] == []
-    assert answer["token_metrics"]["baseline_tokens"] == 0
-
-
-@pytest.mark.slow
-def test_a_signal_ends_the_service_while_it_waits_for_its_client(tmp_path: Path) -> None:
-    with query_process(tmp_path, "--stdio") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(INITIALIZE) + "\n")
-        process.stdin.flush()
-        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "toolscale"
-
-        process.send_signal(signal.SIGTERM)
-
-        assert process.wait(timeout=60) == 0
 
 
 def test_readiness_follows_the_index_and_the_service_stops_when_told() -> None:

@@ -1,4 +1,4 @@
-"""Replicas of the query service are processes that share Redis and the key of the cursors, and nothing else."""
+"""Replicas of the query service are processes that share Redis and nothing else."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client
-from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent
 
+from query.answers.pages import REST_LOST
+from query.find import FURTHER_LOST
+from query.tools.tool import CURSOR_STORE_UNAVAILABLE
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.integration.query.test_query_process import query_process, url_of
 from tests.support.fakes import ingested, make_tool
 from tests.support.indexes import open_index
+from tests.support.ports import free_port
+from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
@@ -55,8 +59,7 @@ def started(stack: ExitStack, directory: Path, **settings: str) -> str:
 @pytest.fixture
 def replicas(catalogues: list[Path], redis_url: str) -> Iterator[list[str]]:
     with ExitStack() as stack:
-        shared = {"REDIS_URL": redis_url, "TOOLSCALE_CURSOR_KEY": "k" * 32}
-        yield [started(stack, directory, **shared) for directory in catalogues]
+        yield [started(stack, directory, REDIS_URL=redis_url) for directory in catalogues]
 
 
 async def call(url: str, tool: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -119,11 +122,26 @@ def overview(address: str) -> str:
 
 
 @pytest.mark.slow
-async def test_without_a_common_key_a_cursor_is_refused_elsewhere(catalogues: list[Path], redis_url: str) -> None:
-    with ExitStack() as stack:
-        first, second = (started(stack, directory, REDIS_URL=redis_url) for directory in catalogues)
-        answer: dict[str, Any] = (await call(first, "find_tool", QUESTION)).structured_content
+async def test_while_redis_is_down_tools_are_found_and_answers_say_that_their_further_pages_are_lost(
+    catalogues: list[Path], tmp_path: Path
+) -> None:
+    port = free_port()
+    redis_url = f"redis://127.0.0.1:{port}/0"
+    with ExitStack() as stack, ExitStack() as first_redis:
+        first_redis.enter_context(redis_process(tmp_path, port=port))
+        wait_until_up(redis_url)
+        url = started(stack, catalogues[0], REDIS_URL=redis_url)
+        before: dict[str, Any] = (await call(url, "find_tool", QUESTION)).structured_content
+        first_redis.close()
 
-        async with Client(second) as client:
-            with pytest.raises(MCPError, match="cursor"):
-                await client.call_tool("find_tool", {**QUESTION, "cursor": answer["nextCursor"]})
+        answer: dict[str, Any] = (await call(url, "find_tool", QUESTION | {"limit": 11})).structured_content
+        long = texts(await call(url, "describe_tool", {"names": "files:explain"}))
+        refused = await call(url, "find_tool", {**QUESTION, "cursor": before["nextCursor"]})
+
+        assert (len(answer["tools"]), answer.get("nextCursor"), answer["warnings"][-1]) == (11, None, FURTHER_LOST)
+        assert json.loads(long[-1]) == {"warnings": [REST_LOST]}
+        assert (refused.is_error, texts(refused)) == (True, [CURSOR_STORE_UNAVAILABLE])
+        stack.enter_context(redis_process(tmp_path, port=port))
+        wait_until_up(redis_url)
+        again: dict[str, Any] = (await call(url, "find_tool", QUESTION | {"limit": 11})).structured_content
+        assert again["nextCursor"]

@@ -26,23 +26,18 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from query.answers.budget import ResponsePolicy, counting
+from query.answers.links import PREFIX, UNKNOWN
 from query.caller import Caller
-from query.calling.connection import CallLimits
-from query.catalogue import Catalogue
-from query.cursors import Cursors
-from query.cursors.sealing import KEY_BYTES, Sealer
-from query.cursors.store import MemoryStore
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey
-from query.paging.budget import counting
-from query.paging.links import PREFIX, UNKNOWN
-from query.paging.policy import ResponsePolicy
+from query.calling.limits import CallLimits
+from query.catalogue import Catalogue, recorded
+from query.kept import Kept, MemoryEntries, new_name
 from query.server.mcp import service_of
-from query.server.paging import NOTICE_URI
+from query.server.pages import NOTICE_URI
 from query.tools.revisions import SERVER_KEY
-from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, today
 from shared.toolset import Toolset
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, replicated, upstreams_to
@@ -51,6 +46,7 @@ from tests.support.hostile.messages import Message, failure, initialized, result
 from tests.support.hostile.processes import callable_stdio, good_http
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.http_callers import URL, app_of, http_client, mcp_client
+from tests.support.silent_entries import SilentEntries
 
 pytestmark = pytest.mark.anyio
 
@@ -121,12 +117,12 @@ async def served(
     limits: CallLimits = PATIENT,
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client for each caller of a service with this catalogue."""
-    with closing(upstreams_to(targets, limits)) as upstreams:
-        async with (
-            Client(service_of(catalogue, upstreams, lambda _: callers[0]), mode=mode) as first,
-            Client(service_of(catalogue, upstreams, lambda _: callers[-1]), mode=mode) as last,
-        ):
-            yield [first, last]
+    upstreams = upstreams_to(targets, limits)
+    async with (
+        Client(service_of(catalogue, upstreams, lambda _: callers[0]), mode=mode) as first,
+        Client(service_of(catalogue, upstreams, lambda _: callers[-1]), mode=mode) as last,
+    ):
+        yield [first, last]
 
 
 def at(server: ScriptedServer) -> Target:
@@ -166,7 +162,7 @@ async def test_a_link_that_a_tool_returned_can_be_read(mode: str) -> None:
 
     (contents,) = read.contents
     assert contents == TextResourceContents(uri=link, text="buy milk", mime_type="text/plain")
-    assert link.startswith(f"{PREFIX}files:open/")
+    assert link.startswith(PREFIX)
     assert link.endswith(f"/{NOTES}")
     assert (listed.resources, templates.resource_templates) == ([], [])
     assert (read.ttl_ms, read.cache_scope) == (0, "private")
@@ -198,7 +194,6 @@ async def test_a_link_leads_to_the_replica_that_answered_the_call(answering: str
             assert isinstance(link, ResourceLink)
             texts = [text_of(await client.read_resource(link.uri)) for _ in range(5)]
 
-    assert link.uri.startswith(f"{PREFIX}{answering}:open/")
     assert texts == [f"of {answering}"] * 5
 
 
@@ -210,7 +205,7 @@ async def test_an_unknown_resource_is_the_error_of_the_revision(mode: str) -> No
             (link,) = await links_of(ann)
             errors = {
                 uri: await error_of(bob if uri == link else ann, uri)
-                for uri in (link, link.replace("notes", "other"), link.replace("files:", "mail:"), NOTES, PREFIX, "")
+                for uri in (link, link.replace("notes", "other"), f"{PREFIX}{new_name()}/{NOTES}", NOTES, PREFIX, "")
             }
 
     assert {(error.code, error.message) for error in errors.values()} == {(NOT_FOUND[mode], UNKNOWN)}
@@ -220,32 +215,40 @@ async def test_an_unknown_resource_is_the_error_of_the_revision(mode: str) -> No
 
 async def test_a_link_expires() -> None:
     now_s = 1_000.0
-    cursors = Cursors(Sealer([bytes(KEY_BYTES)], 900, lambda: now_s), MemoryStore(900, MEGABYTE))
-    catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(cursors))
+    catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(Kept(clock_s=lambda: now_s)))
     with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
         async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
             (link,) = await links_of(client)
             now_s += 899
             assert text_of(await client.read_resource(link)) == "buy milk"
-            now_s += 1
+            now_s += 900
             error = await error_of(client, link)
 
     assert error.message == UNKNOWN
 
 
-async def test_another_replica_reads_a_link_by_the_shared_key_alone() -> None:
-    first, second = (
-        replace(
-            catalogue_of([OPEN]),
-            response_policy=ResponsePolicy(Cursors(Sealer([b"k" * KEY_BYTES], 900), MemoryStore(900, MEGABYTE))),
-        )
-        for _ in range(2)
-    )
+async def test_another_replica_reads_a_link_from_the_shared_store() -> None:
+    entries = MemoryEntries()
+    first, second = (replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(Kept(entries))) for _ in range(2))
     with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
         async with served(first, {"files": at(files)}, ANN) as (client, _):
             (link,) = await links_of(client)
         async with served(second, {"files": at(files)}, ANN) as (client, _):
             assert text_of(await client.read_resource(link)) == "buy milk"
+
+
+async def test_while_the_store_is_down_a_call_has_its_result_and_its_links_are_unknown_later() -> None:
+    entries = SilentEntries()
+    catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(Kept(entries)))
+    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
+        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
+            (link,) = await links_of(client)
+            while_down = await error_of(client, link)
+            entries.is_down = False
+            later = await error_of(client, link)
+
+    assert (while_down.code, while_down.message) == (INTERNAL_ERROR, CURSOR_STORE_UNAVAILABLE)
+    assert later.message == UNKNOWN
 
 
 # --- the scope at the time of the read ---
@@ -286,7 +289,8 @@ async def test_the_path_of_a_toolset_limits_what_is_read(mode: str) -> None:
     catalogue.index.put_toolset(Toolset(name="within", tools=("files",)))
     catalogue.index.put_toolset(Toolset(name="without", tools=("files:close",)))
     library = Library({NOTES: {"text": "buy milk"}})
-    with scripted_http(library) as files, closing(upstreams_to({"files": at(files)})) as upstreams:
+    with scripted_http(library) as files:
+        upstreams = upstreams_to({"files": at(files)})
         async with http_client(app_of(catalogue.index, upstreams=upstreams)) as http:
             async with mcp_client(http, mode) as client:
                 (link,) = await links_of(client)
@@ -340,7 +344,7 @@ async def test_an_index_that_does_not_answer_is_an_error() -> None:
     assert (error.code, error.message) == (INTERNAL_ERROR, CATALOGUE_UNREACHABLE)
 
 
-# --- what links are sealed ---
+# --- what becomes a link ---
 
 
 async def test_uris_of_the_web_and_of_embedded_resources_stay_as_they_are() -> None:
@@ -392,21 +396,19 @@ async def test_a_long_resource_is_paged_within_the_budget_and_call_tool_returns_
         async with served(catalogue, {"files": at(files)}, ANN, mode=mode) as (client, _):
             (link,) = await links_of(client)
             first, notice = (await client.read_resource(link)).contents
-            assert notice.uri == NOTICE_URI
-            pages = [first]
-            notices: list[object] = [notice]
-            while len(notices) == len(pages):
-                assert isinstance(notices[-1], TextResourceContents | TextContent)
-                cursor = json.loads(notices[-1].text)["nextCursor"]
-                block, *more = (await client.call_tool("call_tool", {"cursor": cursor})).content
-                assert isinstance(block, EmbeddedResource)
-                pages.append(block.resource)
-                notices += [block for block in more if isinstance(block, TextContent)]
+            assert isinstance(first, TextResourceContents)
+            assert isinstance(notice, TextResourceContents)
+            assert (first.uri, notice.uri) == (link, NOTICE_URI)
+            texts, notices = [first.text], [notice.text]
+            while len(notices) == len(texts):
+                cursor = json.loads(notices[-1])["nextCursor"]
+                shown, *further = (await client.call_tool("call_tool", {"cursor": cursor})).content
+                assert isinstance(shown, TextContent)
+                texts.append(shown.text)
+                notices += [block.text for block in further if isinstance(block, TextContent)]
 
-    texts = [page.text for page in pages if isinstance(page, TextResourceContents)]
     assert "".join(texts) == text
-    assert [COUNT(page) < 1_000 for page in texts] == [True] * 10
-    assert {(page.uri, page.mime_type) for page in pages} == {(link, "text/plain")}
+    assert [COUNT(page) < 1_000 for page in texts] == [True] * 9
     assert library.read == [NOTES]
 
 
@@ -435,7 +437,7 @@ async def test_a_resource_above_the_limit_of_a_message_is_an_error_and_the_next_
     assert error.message.startswith("files: ")
 
 
-async def test_many_links_of_one_result_are_sealed() -> None:
+async def test_many_links_of_one_result_can_be_read() -> None:
     uris = [f"file:///{number}" for number in range(2_000)]
     with scripted_http(Library({uris[-1]: {"text": "the last"}}, links=uris)) as files:
         catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(max_tokens=1_000_000))
@@ -444,6 +446,7 @@ async def test_many_links_of_one_result_are_sealed() -> None:
             assert text_of(await client.read_resource(links[-1])) == "the last"
 
     assert len(set(links)) == 2_000
+    assert len({link.removesuffix(uri) for link, uri in zip(links, uris, strict=True)}) == 1
 
 
 # --- failures of the server ---
@@ -540,15 +543,14 @@ async def test_the_history_has_what_toolscale_added_to_links_and_the_bytes_of_re
 ) -> None:
     text = "word " * 3_000
     with ExitStack() as stack:
-        history = stack.enter_context(closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)))
-        with scripted_http(Library({NOTES: {"text": text}})) as files, closing(UsageRecorder(history)) as recorder:
-            policy = ResponsePolicy(max_tokens=1_000)
-            catalogue = replace(catalogue_of([OPEN]), recorder=recorder, response_policy=policy)
+        usage = stack.enter_context(closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)))
+        made = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(max_tokens=1_000))
+        with scripted_http(Library({NOTES: {"text": text}})) as files, recorded(made, usage) as catalogue:
             async with served(catalogue, {"files": at(files)}, ANN, mode=mode) as (client, _):
                 (link,) = await links_of(client)
                 page, notice = (await client.read_resource(link)).contents
                 await error_of(client, NOTES)
-        rows = history.rows(today(), today())
+        rows = usage.rows(today(), today())
 
     assert isinstance(page, TextResourceContents)
     assert isinstance(notice, TextResourceContents)

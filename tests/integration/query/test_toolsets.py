@@ -17,7 +17,7 @@ from mcp import Client
 
 from query.catalogue import Catalogue
 from query.listener import open_listener
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import caller_of_request, service_of
 from query.service import HttpServer
 from shared.catalog import Endpoint, ServerRecord
@@ -43,10 +43,10 @@ def serving(directory: Path) -> Generator[str]:
     """Serve a tool of a real server from an index on disk; yield the service's address."""
     settings = load_settings(data_dir=directory, port=0)
     embedder = FakeEmbedder()
+    upstreams = upstreams_to({"s": callable_stdio()})
     with (
         closing(open_listener(settings)) as entrance,
         closing(open_index(settings, embedder.model, DIMENSION)) as index,
-        closing(upstreams_to({"s": callable_stdio()})) as upstreams,
     ):
         index.upsert([ingested(tool_of("s", "echo", words={"type": "string"}), embedder)])
         index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(), revision=1))

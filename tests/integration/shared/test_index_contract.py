@@ -446,26 +446,12 @@ def test_tool_names_are_limited_after_the_comparison(index: ToolIndex) -> None:
     assert index.tool_names({"read"}, Scope(servers=frozenset()), 9) == []
 
 
-def test_equal_definitions_count_once_among_the_distinct_tokens(index: ToolIndex) -> None:
-    log, diff = make_tool("git", "log", tokens=30, groups=("dev",)), make_tool("git0", "diff", tokens=7)
-    newer = replace(make_tool("git9", "log", "newer", tokens=500), groups=frozenset({"dev"}))
-    stopped = make_tool("old", "log", tokens=4_000, status="stopped")
-    _write(index, [*_replicas(log, 1_100), diff, newer, stopped, make_tool("x", "uncounted", tokens={"heuristic": 1})])
-
-    assert index.distinct_tokens(EVERYTHING, "cl100k_base") == 30 + 7 + 500
-    assert index.distinct_tokens(EVERYTHING, "heuristic") == 30 + 7 + 500 + 1
-    assert index.distinct_tokens(Scope(groups=frozenset({"dev"})), "o200k_base") == 30 + 500
-    assert index.distinct_tokens(Scope(servers=frozenset({"git7", "git8"})), "cl100k_base") == 30
-    assert index.distinct_tokens(Scope(servers=frozenset()), "cl100k_base") == 0
-
-
-def test_a_tool_with_a_cleared_digest_is_distinct(index: ToolIndex) -> None:
+def test_a_cleared_digest_is_empty_on_all_replicas(index: ToolIndex) -> None:
     log, diff = make_tool("git", "log", tokens=30), make_tool("git", "diff", tokens=7)
     _write(index, [*_replicas(log, 3), *_replicas(diff, 3)])
 
     index.clear_digests({log.digest})
 
-    assert index.distinct_tokens(EVERYTHING, "cl100k_base") == 3 * 30 + 7
     assert {tool.digest for tool in index.tool_names({"log"}, EVERYTHING, 9)} == {""}
 
 
@@ -477,7 +463,6 @@ def _assert_scope_has(index: ToolIndex, scope: Scope, names: Sequence[str]) -> N
     assert len(candidates.terms) == len(candidates.text) == len(names)
     assert index.token_sum(scope, "cl100k_base") == TokenSum(10 * len(names), len(names), 0)
     assert sorted(index.uncounted(scope, "o200k_base", 50)) == sorted(names)
-    assert index.distinct_tokens(scope, "cl100k_base") == 10 * len({tool.definition_id for tool in tools})
     by_name = index.tool_names({"log", "diff"}, scope, 50)
     assert sorted(f"{tool.server_id}:{tool.name}" for tool in by_name) == sorted(names)
     found = [tool for name in ("log", "diff") for tool in index.find_by_name(name, scope, 50)]

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.index.points import any_of, must
 from shared.index.versions import tools_spec

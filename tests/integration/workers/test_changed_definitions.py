@@ -12,9 +12,9 @@ import anyio
 import pytest
 from mcp import Client
 
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from shared.intents.definitions import Definitions
 from shared.settings import Settings
 from shared.upstream.target import HttpTarget

@@ -13,7 +13,7 @@ import anyio.to_thread
 import psutil
 import pytest
 
-from query.calling.connection import CallLimits
+from query.calling.limits import CallLimits
 from shared.catalog import Listing
 from shared.errors import ServerTimeout
 from shared.events import ServerAnnouncement

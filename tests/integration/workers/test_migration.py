@@ -14,9 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from query.catalogue import live_catalogue
+from query.catalogue import LiveIndex, live_catalogue
 from query.find import find_tool
-from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
 from shared.catalog import DefinitionPolicy, Listing, QueryVectors, Scope
 from shared.errors import ServerTimeout

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from query.catalogue import live_catalogue
+from query.catalogue import live_catalogue, live_index
 from query.find import find_tool
-from query.search.live_index import live_index
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.index.client import ServerClient

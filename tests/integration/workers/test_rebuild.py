@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from query.catalogue import live_catalogue
+from query.answers.fit import FindResponse
+from query.catalogue import LiveIndex, live_catalogue
 from query.find import find_tool
-from query.response.find_response import FindResponse
-from query.search.live_index import LiveIndex
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.errors import IndexLost, IndexUnavailable

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import suppress
-from datetime import timedelta
 
 import pytest
 import redis
 
-from query.cursors.redis_store import RedisStore
-from query.history.periods import today
-from query.history.redis_store import PREFIX, SIZES_PREFIX, RedisHistory
-from query.history.store import MAX_BYTES_A_DAY, OTHERS, RowKey, ServerSize
+from query.kept import CALLERS_SHARE, OVERHEAD_BYTES, Kept, RedisEntries
+from query.usage.store_redis import PREFIX, RedisUsage
+from query.usage.usage import MAX_COUNTERS_A_DAY, MAX_NAMES_BYTES, OTHERS, CatalogueSize, RowKey, today
 from shared.errors import EventInvalid
 from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnouncement, ServerUp
 from shared.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
@@ -120,34 +118,31 @@ def test_the_largest_definitions_of_a_server_have_their_bound(
     assert stored <= MAX_TEXT_BYTES * bounds.ALLOCATED + tools * bounds.DEFINITION_BYTES + bounds.INDEX_BYTES
 
 
-def test_a_day_of_savings_has_its_bound_whatever_the_names(client: redis.Redis) -> None:
-    history = RedisHistory(client, 30)
-    for start in range(0, 30_000, 2_000):
+def test_a_day_of_usage_has_its_bound_whatever_the_names(client: redis.Redis) -> None:
+    usage, used = RedisUsage(client, 30), dict.fromkeys(("answers", "calls", "failed_calls", "ms", "bytes"), 1_000_000)
+    longest = MAX_NAMES_BYTES - len(RowKey(DAY, "ann", "", "read").names)
+    for start in range(0, 12_000, 2_000):
         numbers = range(start, start + 2_000)
-        history.add({RowKey(DAY, "ann", f"s{number}", "read"): {"answers": 1} for number in numbers})
-        history.add({RowKey(DAY, "ann", longest_id(number), LONG * 128): {"answers": 1} for number in numbers})
-    next_day = DAY + timedelta(days=1)
-    for start in range(0, 30_000, 2_000):
-        history.add({RowKey(next_day, "a", str(n), "t"): {"answers": 1} for n in range(start, start + 2_000)})
-    history.store_sizes(DAY, {longest_id(number): ServerSize(9_999, 9_999_999) for number in range(1_030)})
+        usage.add({RowKey(DAY, "ann", f"{number:0{longest}d}", "read"): used for number in numbers})
+        usage.add({RowKey(DAY, "ann", longest_id(number), LONG * 128): used for number in numbers})
+    usage.put_size(DAY, CatalogueSize(1_030, 9_999, 9_999_999))
 
-    for day in (DAY, next_day):
-        assert 0.6 * MAX_BYTES_A_DAY < bytes_of(client, PREFIX + day.isoformat()) <= 1.02 * MAX_BYTES_A_DAY
-    others = history.rows(DAY, DAY)[RowKey(DAY, OTHERS, OTHERS, OTHERS)]
-    assert others["answers"] > 10_000
-    assert bytes_of(client, SIZES_PREFIX + DAY.isoformat()) <= 1_030 * bounds.SIZE_BYTES
+    stored = bytes_of(client, PREFIX + DAY.isoformat())
+
+    assert 0.8 * MAX_COUNTERS_A_DAY * bounds.COUNTER_BYTES < stored <= MAX_COUNTERS_A_DAY * bounds.COUNTER_BYTES
+    assert usage.rows(DAY, DAY)[RowKey(DAY, OTHERS, OTHERS, OTHERS)]["calls"] > 20_000 * 1_000_000
 
 
 @pytest.mark.parametrize("size", [10, 1_000, 33_000])
 def test_cursors_take_their_bytes_and_at_most_a_quarter_more(own_redis_url: str, size: int) -> None:
     with connect(own_redis_url, decode=False) as client:
         most = 2 * bounds.MIB
-        store = RedisStore(client, 60, most)
-        store.put(b"")
+        kept = Kept(RedisEntries(client), most)
+        kept.put(b"", "c")
         before = client.info("memory")["used_memory"]
 
-        for _ in range(2 * most // (size + 320)):
-            store.put(b"x" * size)
+        for number in range(2 * most // (size + OVERHEAD_BYTES)):
+            kept.put(b"x" * size, f"c{number % CALLERS_SHARE}")
 
         used = client.info("memory")["used_memory"] - before
     assert 0.8 * most < used <= most * bounds.ALLOCATED + CONNECTION_BYTES

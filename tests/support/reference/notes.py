@@ -8,7 +8,7 @@ _RULES = "\n".join(f"| `{rule}` | {level} | {meaning} |" for rule, (level, meani
 
 NOTES = {
     "toolscale advice": """
-Without `--toolset`, every tool may be chosen, within 4,000 tokens. [page.md](page.md#advice) explains the tables.
+Without `--toolset`, every tool may be chosen, within 4,000 tokens. [page.md](page.md#advice) explains the table.
 """,
     "toolscale backup": """
 [backup.md](backup.md) describes the files, and copies of Redis and Qdrant.
@@ -129,31 +129,33 @@ $ toolscale find what time is it in Tokyo --limit 3
 ```text
 $ toolscale ls
  server  state   tools  tokens  share  listed    reconcile
- fetch   listed      1     222   2.4%  53 s ago  in 173 s
- git     listed     12   1,103  12.0%  55 s ago  in 213 s
- redis   listed     53   7,357  79.9%  53 s ago  in 234 s
- sqlite  listed      6     266   2.9%  55 s ago  in 213 s
- time    listed      2     256   2.8%  55 s ago  in 237 s
+ fetch   listed      1     222   2.4%  53 s ago  in 2 min
+ git     listed     12   1,103  12.0%  55 s ago  in 3 min
+ redis   listed     53   7,357  79.9%  53 s ago  in 3 min
+ sqlite  listed      6     266   2.9%  55 s ago  in 3 min
+ time    listed      2     256   2.8%  55 s ago  in 3 min
+5 servers: 5 listed
 ```
 
-`share` is the server's part of all tokens.
+`share` is the server's part of all tokens. [page.md](page.md#servers) explains the states.
 
 Servers with the same declared name and the same definitions are replicas, by their last listings, and share a row:
 
 ```text
 $ toolscale ls
  server     state                 tools  tokens  share  listed    reconcile
- git        listed                   12   1,103   9.0%  10 s ago  in 284 s
- sqlite     listed                    6     266   2.2%  10 s ago  in 223 s
- time       listed                    2     256   2.1%  10 s ago  in 261 s
- web0 × 11  10 listed, 1 stopped     13  10,650  86.8%  11 s ago  in 216 s
+ git        listed                   12   1,103   9.0%  10 s ago  in 4 min
+ sqlite     listed                    6     266   2.2%  10 s ago  in 3 min
+ time       listed                    2     256   2.1%  10 s ago  in 4 min
+ web0 × 11  10 listed, 1 stopped     13  10,650  86.8%  11 s ago  in 3 min
 150 tools, 12,275 tokens; without replicas 33 tools, 2,690 tokens
+14 servers: 13 listed, 1 stopped; 2 dead letters
 ```
 
 `tools` counts those of one server, `tokens` those of all.
 `listed` is the oldest listing, and `reconcile` the next reconciliation.
 `toolscale ls web4` shows each of these servers in its own row, with its state and its problem.
-`--json` has `count`, and `replicas` with the state of each; a service at `--url` names only the first three.
+`--json` has `count`, and `replicas` with the state of each.
 A server that was never listed has its own row.
 """,
     "toolscale logs": """
@@ -178,19 +180,12 @@ $ toolscale show time
 ```
 
 `share` is the tool's part of its server's tokens.
+If the last listing failed, the last lines of the server's stderr and the error follow.
 """,
     "toolscale call": """
 A parameter that the input schema declares as a text takes the value as it is; any other takes it as JSON.
 `--json` prints the whole result of `tools/call`.
 A long result ends with a notice; the limit is `MCP_MAX_RESPONSE_TOKENS` of the service.
-""",
-    "toolscale status": """
-```text
-$ toolscale status
-servers          5: 1 failing, 4 listed
-reconciles due   0
-dead letters     2
-```
 """,
     "toolscale doctor": """
 ```text

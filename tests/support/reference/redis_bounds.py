@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from query.cursors.cursors import KEPT_BYTES
-from query.history.store import MAX_BYTES_A_DAY
+from query.kept import MAX_BYTES
+from query.usage.usage import MAX_COUNTERS_A_DAY
 from shared.intents.definitions import MAX_TEXT_BYTES
 from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.settings import Settings
@@ -21,7 +21,7 @@ KIB, MIB = 1 << 10, 1 << 20
 # Redis allocates up to a quarter more than a value needs.
 ALLOCATED = 1.25
 # Measured by tests/integration/workers/test_redis_bounds.py, with the longest names.
-INTENT_BYTES, INDEX_BYTES, SIZE_BYTES, MESSAGE_BYTES, LETTER_BYTES, LEASE_BYTES = (
+INTENT_BYTES, INDEX_BYTES, COUNTER_BYTES, MESSAGE_BYTES, LETTER_BYTES, LEASE_BYTES = (
     *(81 * KIB, 400, 320),
     *(2 * KIB, 16 * KIB + 64, 300),
 )
@@ -54,13 +54,17 @@ def bounds() -> list[Bound]:
             "60 bytes a tool as a rule",
             SERVERS * MAX_TEXT_BYTES * ALLOCATED + TOOLS * DEFINITION_BYTES,
         ),
-        Bound("`toolscale:cursors…`", "64 MiB, allocated with a quarter more; they expire", KEPT_BYTES * ALLOCATED),
+        Bound(
+            "`toolscale:kept:…`",
+            "64 MiB a query process, allocated with a quarter more; they expire",
+            MAX_BYTES * ALLOCATED,
+        ),
         Bound(
             "`toolscale:savings:…`",
-            f"{MAX_BYTES_A_DAY / MIB:g} MiB a day, for `TOOLSCALE_SAVINGS_KEEP_DAYS`",
-            days * MAX_BYTES_A_DAY,
+            f"{MAX_COUNTERS_A_DAY:,} counters a day of {COUNTER_BYTES} bytes, for `TOOLSCALE_SAVINGS_KEEP_DAYS`; "
+            "150 bytes as a rule",
+            days * MAX_COUNTERS_A_DAY * COUNTER_BYTES,
         ),
-        Bound("`toolscale:sizes:…`", f"{SIZE_BYTES} bytes a server and day", days * SERVERS * SIZE_BYTES),
         Bound("`toolscale`, `unacked…` (Celery)", f"{QUEUE_LIMIT:,} messages of 2 KiB", QUEUE_LIMIT * MESSAGE_BYTES),
         Bound("`toolscale:dead-letters`", f"{DEAD_LETTER_LIMIT:,} of 16 KiB", DEAD_LETTER_LIMIT * LETTER_BYTES),
         Bound(
@@ -70,7 +74,7 @@ def bounds() -> list[Bound]:
         ),
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(
-            "`toolscale:savings-bytes:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
+            "`toolscale:catalogue-size:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
             "`_kombu.binding…`",
             "a number or a line each",
             MIB,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from contextlib import closing
 from datetime import timedelta
@@ -12,10 +13,7 @@ import anyio
 import httpx2
 from PIL import Image
 
-from query.history import open_history
-from query.history.events import TOOLS_LIST
-from query.history.periods import today
-from query.history.store import RowKey, ServerSize
+from query.usage.usage import TOOLS_LIST, CatalogueSize, RowKey, open_usage, today
 from shared.settings import load_settings
 from tests.support.browser import browser
 from tests.support.screenshots import SCREENSHOTS
@@ -71,26 +69,26 @@ async def _use(url: str) -> None:
 
 
 def _is_kept(directory: Path) -> bool:
-    with closing(open_history(load_settings(data_dir=directory))) as history:
-        rows, sizes = history.rows(today(), today()), history.sizes(today(), today())
+    with closing(open_usage(load_settings(data_dir=directory))) as usage:
+        rows, sizes = usage.rows(today(), today()), usage.sizes(today(), today())
     calls = sum(counters.get("calls", 0) for counters in rows.values())
-    return calls == len(CALLS) and all(size.tools for size in sizes.get(today(), {}).values())
+    return calls == len(CALLS) and sizes[today()].servers == _servers()
 
 
 def _look_back(directory: Path) -> None:
     """Write the history of earlier days, in which the servers appear one by one."""
-    with closing(open_history(load_settings(data_dir=directory))) as history:
-        sizes = sorted(history.sizes(today(), today())[today()].items(), key=lambda item: item[1].tokens)
+    with closing(open_usage(load_settings(data_dir=directory))) as usage:
+        size = usage.sizes(today(), today())[today()]
         for back in range(1, DAYS_BEFORE):
-            day, there = today() - timedelta(days=back), len(sizes) - back // 6
-            history.store_sizes(day, dict(sizes[:there]))
-            tokens, tools = _together([size for _, size in sizes[:there]])
+            day, there = today() - timedelta(days=back), size.servers - back // 6
+            tools, tokens = size.tools * there // size.servers, size.tokens * there // size.servers
+            usage.put_size(day, CatalogueSize(there, tools, tokens))
             found = back * 7 % 11
             baseline = {"baseline_tokens": tokens * found, "baseline_tools": tools * found}
             listed = {"answers": found, "tokens": 1_000 * found, "bytes": 7_500 * found}
             saved = max(0, tokens - 100) * found
             answers = {"answers": found, "tokens": 600 * found, "bytes": 2_400 * found}
-            history.add(
+            usage.add(
                 {
                     RowKey(day, "anyone", "", TOOLS_LIST): listed | baseline,
                     RowKey(day, "anyone", "", "find_tool"): answers | {"searches": found, "tokens_saved": saved},
@@ -107,8 +105,8 @@ def _move(config: Path) -> None:
     config.write_text(config.read_text(encoding="utf-8").replace('"UTC"', '"Asia/Tokyo"'), encoding="utf-8")
 
 
-def _together(sizes: list[ServerSize]) -> tuple[int, int]:
-    return sum(size.tokens for size in sizes), sum(size.tools for size in sizes)
+def _servers() -> int:
+    return len(json.loads((ROOT / ".demo" / "mcp.json").read_text(encoding="utf-8"))["mcpServers"])
 
 
 def _take(address: str, directory: Path) -> None:

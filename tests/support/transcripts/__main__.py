@@ -13,11 +13,9 @@ import anyio
 import httpx2
 from mcp import Client
 
-from shared.settings import load_settings
 from tests.support.transcripts import TOOLSET, TRANSCRIPTS, Transcript
 from tests.support.transcripts.serving import serving_demo
 from tests.support.waiting import eventually
-from toolscale.client.savings import savings
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "tools.md"
@@ -29,33 +27,33 @@ def main() -> None:
     """Ask the questions in one session, and put each answer below its marker."""
     with tempfile.TemporaryDirectory() as directory, serving_demo(ROOT / ".demo", Path(directory)) as url:
         httpx2.put(url.replace("/mcp", f"/toolsets/{TOOLSET['name']}"), json=TOOLSET).raise_for_status()
-        results = anyio.run(_results, url, Path(directory))
+        results = anyio.run(_results, url)
     text = DOCUMENT.read_text(encoding="utf-8")
     for transcript, result in zip(TRANSCRIPTS, results, strict=True):
         text = _with_answer(text, transcript, result)
     DOCUMENT.write_text(text, encoding="utf-8")
 
 
-async def _results(url: str, directory: Path) -> list[dict[str, Any]]:
+async def _results(url: str) -> list[dict[str, Any]]:
     """Return the result of each call, as it is on the wire; a session lists the tools once."""
     results: list[dict[str, Any]] = []
     async with Client(url) as client:
         for transcript in TRANSCRIPTS:
             if transcript.tool in ("get_active_toolset", "get_savings_report"):
-                await anyio.to_thread.run_sync(_wait_until_recorded, directory)
+                await anyio.to_thread.run_sync(_wait_until_recorded, url)
             result = await client.call_tool(transcript.tool, dict(transcript.arguments))
             results.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     return results
 
 
-def _wait_until_recorded(directory: Path) -> None:
+def _wait_until_recorded(url: str) -> None:
     """Wait until the history has the searches, and the size of every server."""
     searches = sum(transcript.tool == "find_tool" for transcript in TRANSCRIPTS)
     servers = len(json.loads((ROOT / ".demo" / "mcp.json").read_text(encoding="utf-8"))["mcpServers"])
 
     def is_recorded() -> bool:
-        found = savings(load_settings(data_dir=directory, redis_url=None), "today")
-        return found.totals.searches == searches and [day.servers for day in found.catalogue] == [servers]
+        found = httpx2.get(url.replace("/mcp", "/api/savings"), trust_env=False).json()
+        return found["totals"]["searches"] == searches and [day["servers"] for day in found["catalogue"]] == [servers]
 
     eventually(is_recorded, what="the session to be recorded")
 

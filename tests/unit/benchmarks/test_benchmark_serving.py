@@ -13,9 +13,9 @@ from benchmarks.serving.report import render
 from benchmarks.serving.results import PINGS, Results
 from benchmarks.throughput.embedded import embedded_settings
 from query.catalogue import Catalogue
-from query.history import recording
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.registry import builtin_tools
+from query.usage.usage import open_usage
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.quick_runs import quick_run
@@ -78,6 +78,7 @@ def test_a_quick_run_asks_every_tool_on_both_revisions_and_calls_over_both_trans
 def tool_names(directory: Path) -> set[str]:
     """Return the names of all tools that a query service offers."""
     index = FakeIndex()
-    with recording(embedded_settings(directory)) as savings, closing(upstreams_to({})) as upstreams:
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=savings)
+    upstreams = upstreams_to({})
+    with closing(open_usage(embedded_settings(directory))) as usage:
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage)
         return {offer.tool.name for offer in builtin_tools(catalogue, upstreams)}

@@ -10,8 +10,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, CallToolResult, TextContent
 
-from query.response.find_response import BEING_FILLED
-from query.response.recent_answers import KEEP_S
+from query.find import BEING_FILLED
+from query.recent import KEEP_S
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.judging import Judge

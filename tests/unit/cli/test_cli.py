@@ -2,30 +2,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from query.history import open_history
-from query.history.events import TOOLS_LIST
-from query.history.periods import today
-from query.history.store import RowKey, ServerSize
-from shared.errors import ConfigInvalid, EventInvalid, ServerNotRunning
+from query.usage.usage import TOOLS_LIST, CatalogueSize, RowKey, open_usage, today
+from shared.errors import ConfigInvalid, EventInvalid, ServiceRejected, ServiceUnreachable
 from shared.intents.intent import MigrationProgress
 from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.builders import down, up, up_stdio
+from tests.support.running_api import running_api
 from toolscale.app import app
 from toolscale.cli import main
-from toolscale.client.costs import costs
-from toolscale.client.servers import rows, servers, table
-from toolscale.commands.catalogue import print_tools
+from toolscale.commands.tools import print_tools
 from toolscale.console import out
 from toolscale.demo.demo import DemoServerResult, Report
 from toolscale.demo.report import print_report
@@ -38,9 +33,16 @@ runner = CliRunner()
 
 
 @pytest.fixture(autouse=True)
-def _embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Serve the stores in the data directory."""
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("REDIS_URL", "")
+    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN"):
+        monkeypatch.setenv(name, "")
+    # the service logs in this process, to a stream that a command would replace
+    monkeypatch.setattr("toolscale.app._configure_logging", lambda: None)
+    with running_api(tmp_path) as url:
+        monkeypatch.setenv("TOOLSCALE_URL", url)
+        yield
 
 
 def test_emit_prints_the_recorded_intent() -> None:
@@ -51,7 +53,6 @@ def test_emit_prints_the_recorded_intent() -> None:
         "server_id": "files",
         "status": "running",
         "generation": 1,
-        "message_sent": False,
     }
 
 
@@ -69,7 +70,7 @@ def test_an_event_for_a_misspelt_server_names_the_near_ones() -> None:
 
     result = runner.invoke(app, ["emit", "down", "flies"])
 
-    assert isinstance(result.exception, EventInvalid)
+    assert isinstance(result.exception, ServiceRejected)
     assert "did you mean files?" in result.stderr
 
 
@@ -89,8 +90,8 @@ def test_a_refused_event_names_the_field_and_is_among_the_dead_letters(arguments
 
     result = runner.invoke(app, ["emit", *arguments])
 
-    assert isinstance(result.exception, EventInvalid)
-    assert result.exception.field == field
+    assert isinstance(result.exception, ServiceRejected)
+    assert str(result.exception).startswith(f"{field}: ")
     letters = json.loads(runner.invoke(app, ["dead-letters", "--json"]).stdout)
     assert [letter["reason"] for letter in letters] == [str(result.exception)]
 
@@ -205,11 +206,10 @@ def test_ls_shows_the_progress_of_a_model_change() -> None:
 
 def test_servers_are_listed_with_their_state_and_their_error() -> None:
     assert "No server was announced yet." in runner.invoke(app, ["ls"]).stdout
-    for server in ("waiting", "failing", "listed"):
+    for server in ("waiting", "failing"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
     with closing(open_intents(load_settings())) as intents:
         intents.fail("failing", 1, "failing: no answer within 30 s")
-        intents.commit("listed", 1)
         intents.record(up_stdio("installing"), due_in_s=60)
         intents.begin("installing")
 
@@ -217,12 +217,11 @@ def test_servers_are_listed_with_their_state_and_their_error() -> None:
 
     states = {server["server_id"]: (server["state"], server["last_error"]) for server in document}
     assert states == {
-        "failing": ("failing (1)", "failing: no answer within 30 s"),
+        "failing": ("failing", "failing: no answer within 30 s"),
         "installing": ("installing", None),
-        "listed": ("listed", None),
-        "waiting": ("not listed yet", None),
+        "waiting": ("waiting", None),
     }
-    assert [server["server_id"] for server in document if server["listed_at"]] == ["listed"]
+    assert "failing (1)" in runner.invoke(app, ["ls"]).stdout
     assert "no answer" in runner.invoke(app, ["ls"], env={"COLUMNS": "200"}).stdout
     (failing,) = json.loads(runner.invoke(app, ["ls", "--failing", "--json"]).stdout)
     assert failing["server_id"] == "failing"
@@ -250,7 +249,7 @@ def test_ls_names_the_followed_file_and_lists_its_left_out_entries() -> None:
     assert "kept: its entry is left out: args: expected a list" in shown.stdout
     assert [(row["server_id"], row["state"], row["left_out"]) for row in document] == [
         ("My-docs", "left out", "the environment variable KEY is not set"),
-        ("kept", "not listed yet", "args: expected a list"),
+        ("kept", "waiting", "args: expected a list"),
     ]
 
 
@@ -262,18 +261,25 @@ def test_the_summary_of_a_start_ends_with_the_left_out_entries() -> None:
     assert lines[1:] == ["  left out: docs: args: expected a list"]
 
 
-def test_a_narrow_terminal_cuts_no_id_and_omits_dispensable_columns() -> None:
+def test_a_narrow_terminal_cuts_no_id_and_omits_dispensable_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     server = "a-server-whose-id-is-longer-than-the-terminal-is-wide"
     runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
-    known = rows(servers(load_settings()), {})
-    console = Console(width=40)
+    monkeypatch.setattr(out, "width", 40)
 
-    with console.capture() as narrow:
-        console.print(table(known, 40))
+    table = runner.invoke(app, ["ls"]).stdout.splitlines()[:-1]
 
-    cells = (line.split(" ")[1] for line in narrow.get().splitlines()[1:])
-    assert "".join(cells) == server
-    assert not re.search("…|reconcile|share|problem", narrow.get())
+    assert "".join(line.split(" ")[1] for line in table[1:]) == server
+    assert not re.search("…|reconcile|share|problem", "".join(table))
+
+
+def test_below_the_servers_are_the_numbers_of_states_due_reconciliations_and_dead_letters() -> None:
+    for server in ("one", "two"):
+        runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    runner.invoke(app, ["emit", "event", "-"], input="not JSON")
+
+    last = runner.invoke(app, ["ls"]).stdout.splitlines()[-1]
+
+    assert re.fullmatch(r"2 servers: 2 waiting; 2 reconciliations due, the first for \d+ s; 1 dead letters", last)
 
 
 def test_a_resync_requests_reconciliations_of_all_running_servers_or_the_named_ones() -> None:
@@ -326,30 +332,6 @@ def test_the_demo_states_what_a_client_pays_in_the_model_form_beside_the_wire_fo
     assert "pays 256 tokens (cl100k_base, generic profile; 525 in the wire form)" in text
 
 
-def test_costs_of_a_server_are_gathered_from_pages_of_names_and_of_tools() -> None:
-    def group(tokens: int, **shown: Any) -> dict[str, Any]:
-        return {"serverName": "git", "context": {"tokens": tokens, "percentTotal": 1.0}, **shown}
-
-    context = {"tokens": 30, "percentTotal": 0.75}
-    tool = {"name": "log", "description": "Show the log", "context": context}
-    meta = {"totalPossibleContext": {"tokens": 160, "percentTotal": None}}
-    pages = iter(
-        [
-            {"toolsByServer": [group(40, tools=[tool])], "meta": meta, "nextCursor": "x"},
-            {"toolsByServer": [group(40, names="now 'a name'")], "meta": meta},
-        ]
-    )
-
-    cost = costs(lambda _tool, _arguments: next(pages), "git")["git"]
-
-    assert (cost.tokens, cost.part) == (40, 0.25)
-    assert [(tool.name, tool.tokens, tool.part) for tool in cost.tools] == [
-        ("log", 30, 0.75),
-        ("now", None, None),
-        ("a name", None, None),
-    ]
-
-
 def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> None:
     for server in ("docs", "stopped"):
         runner.invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
@@ -359,7 +341,8 @@ def test_a_resync_of_a_server_that_is_not_there_or_stopped_records_nothing() -> 
     stopped = runner.invoke(app, ["resync", "docs", "stopped"]).exception
 
     assert str(misspelt) == "no server 'dosc' is known; did you mean docs?"
-    assert isinstance(stopped, ServerNotRunning)
+    assert isinstance(stopped, ServiceUnreachable)
+    assert "it is stopped" in str(stopped)
     with closing(open_intents(load_settings())) as intents:
         assert {intent.server_id: intent.desired for intent in intents.intents()} == {"docs": 1, "stopped": 2}
 
@@ -379,12 +362,12 @@ def test_what_to_paste_is_valid_json_and_names_the_file() -> None:
 
 def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
     day = today()
-    with closing(open_history(load_settings(data_dir=tmp_path))) as history:
+    with closing(open_usage(load_settings(data_dir=tmp_path))) as usage:
         listed = {"answers": 1, "tokens": 60, "baseline_tokens": 1_000, "baseline_tools": 100}
-        history.add({RowKey(day, "ann", "", TOOLS_LIST): listed})
-        history.add({RowKey(day, "ann", "", "find_tool"): {"answers": 1, "tokens": 10, "tokens_saved": 990}})
-        history.add({RowKey(day, "ann", "files", "read"): {"answers": 0, "calls": 1, "bytes": 12_345}})
-        history.store_sizes(day, {"files": ServerSize(7, 6_543)})
+        usage.add({RowKey(day, "ann", "", TOOLS_LIST): listed})
+        usage.add({RowKey(day, "ann", "", "find_tool"): {"answers": 1, "tokens": 10, "tokens_saved": 990}})
+        usage.add({RowKey(day, "ann", "files", "read"): {"answers": 0, "calls": 1, "bytes": 12_345}})
+        usage.put_size(day, CatalogueSize(1, 7, 6_543))
 
     as_json = json.loads(runner.invoke(app, ["savings", "7d", "--json"]).stdout)
     for_people = runner.invoke(app, ["savings"]).stdout
@@ -405,5 +388,5 @@ def test_savings_are_read_from_the_file_of_a_service(tmp_path: Path) -> None:
 def test_a_period_that_is_none_is_a_mistake_of_the_command() -> None:
     result = runner.invoke(app, ["savings", "sometime"])
 
-    assert result.exit_code == 2
-    assert "expected today" in result.output
+    assert isinstance(result.exception, ServiceRejected)
+    assert "expected today" in str(result.exception)

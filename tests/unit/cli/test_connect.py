@@ -114,6 +114,12 @@ def test_a_url_takes_the_place_of_the_command(home: Path, client: Client) -> Non
     assert COMMAND not in str(entry)
 
 
+def test_a_host_with_the_name_of_the_path_gets_the_path_too(home: Path) -> None:
+    run("cursor", "--url", "https://mcp.example.com", "--yes")
+
+    assert "https://mcp.example.com/mcp" in str(read(own_file(home, Client.CURSOR)))
+
+
 def test_a_client_without_urls_is_named(home: Path) -> None:
     with pytest.raises(ConfigInvalid, match="Claude Desktop starts its servers itself; leave --url out"):
         run("claude-desktop", "--url", "http://127.0.0.1:8765/mcp")

@@ -1,4 +1,4 @@
-"""Tables in a terminal of 80 columns, or half a terminal: no number is cut, and an error has a line of its own."""
+"""Tables in a terminal of 80 columns, or half a terminal: no number is cut."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from query.reports.savings import SavingsReport, Sums, UsageRow
-from shared.events import ServerAnnouncement
-from shared.intents.intent import Intent
-from toolscale.client.costs import ServerCost, ToolCost, cost_table
-from toolscale.client.savings import view
-from toolscale.client.servers import Row, problems, table
-from toolscale.commands.catalogue import print_tools
-from toolscale.console import out
+from query.usage.report import SavingsReport, Totals, UsageRow
+from toolscale.commands.savings import savings_view
+from toolscale.commands.tools import print_tools
+from toolscale.console import Column, out, print_table
 
 names = st.text(alphabet="abcdefgh-_./", min_size=1, max_size=120)
 numbers = st.integers(0, 10**10)
@@ -28,28 +24,6 @@ def shown(width: int, *parts: RenderableType) -> str:
         console.print(*parts)
     assert all(len(line) <= width for line in captured.get().splitlines())
     return captured.get()
-
-
-def intent(server: str, **changes: object) -> Intent:
-    announced = ServerAnnouncement(server_id="s", url="http://127.0.0.1:1/mcp")
-    known = Intent(server_id=server, status="running", announcement=announced, source="test", desired=1)
-    return known.model_copy(update=changes)
-
-
-@given(widths, names, numbers)
-def test_ls_cuts_no_number(width: int, server: str, tokens: int) -> None:
-    cost = ServerCost(server, tokens, 0.5, (ToolCost("get"),))
-
-    row = Row({server: intent(server, committed=1, listed_at=1.0, due_at=1.0)}, cost)
-
-    assert f"{tokens:,}" in shown(width, table([row], width)).split()
-
-
-@given(st.integers(30, 80), names, names, numbers, st.floats(0, 1))
-def test_show_cuts_no_number(width: int, tool: str, description: str, tokens: int, part: float) -> None:
-    cost = ServerCost("s", tokens, 1.0, (ToolCost(tool, tokens, part, description),))
-
-    assert {f"{tokens:,}", f"{part:.1%}"} <= set(shown(width, cost_table(cost)).split())
 
 
 @given(st.integers(30, 80), names, names, numbers)
@@ -68,14 +42,14 @@ def test_find_cuts_no_number(width: int, tool: str, summary: str, tokens: int) -
 @given(names, st.lists(st.integers(10**11, 10**13), min_size=12, max_size=12))
 def test_savings_begin_with_the_net_number_and_cut_none(name: str, counts: list[int]) -> None:
     day = date(2025, 11, 22)
-    sums = dict(zip(Sums.model_fields, counts[:8], strict=True))
+    sums = dict(zip(Totals.model_fields, counts[:8], strict=True))
     fields = ("shown", "calls", "failed_calls", "result_bytes")
     used = UsageRow.model_validate({"name": name} | dict(zip(fields, counts[8:], strict=True)))
     report = SavingsReport.model_construct(
         first_day=day,
         last_day=day,
         profile="generic",
-        totals=Sums.model_validate(sums),
+        totals=Totals.model_validate(sums),
         advice="",
         by_day=[],
         catalogue=[],
@@ -84,24 +58,30 @@ def test_savings_begin_with_the_net_number_and_cut_none(name: str, counts: list[
         by_tool=[],
     )
 
-    text = shown(80, view(report))
+    text = shown(80, savings_view(report.model_dump(mode="json")))
 
     assert {f"{number:,}" for number in counts} <= set(text.split())
     assert text.splitlines()[1].split()[:3] == ["net", "tokens", "saved,"]
     assert text.splitlines()[1].split()[-1] == f"{sums['net_tokens_saved']:,}"
 
 
-def test_an_error_is_a_line_below_the_table_and_of_several_replicas_the_first_is_shown() -> None:
-    long = "the server answered " + 20 * "with a long reason "
-    failing = Row({"a": intent("a", last_error=f"a: {long}", failures=1)}, None)
-    replicas = Row({name: intent(name, last_error=f"{name}: HTTP 500", failures=1) for name in ("w1", "w2")}, None)
-    well = Row({"z": intent("z", listed_at=1.0, committed=1)}, None)
+@given(st.integers(30, 80), names, names, numbers)
+def test_a_table_fits_the_terminal_and_folds_only_texts(width: int, first: str, last: str, number: int) -> None:
+    before, out.width = out.width, width
 
-    assert problems([failing, replicas, well]) == [f"a: {long}", "w1: HTTP 500 (and 1 more)"]
-    assert "reason" not in shown(80, table([failing, replicas, well], 80))
+    with out.capture() as captured:
+        print_table((Column("a"), Column("n", is_number=True), Column("b")), [(first, f"{number:,}", last)])
+    out.width = before
+
+    head, *lines = captured.get().splitlines()
+    assert head.split() == ["a", "n", "b"]
+    assert all(len(line) <= width for line in lines)
+    assert f"{number:,}" in lines[0].split()
+    assert "".join("".join(lines).split()) == "".join(f"{first}{number:,}{last}".split()) or len(lines) > 1
 
 
-def test_a_server_that_was_never_listed_is_neither_running_nor_waiting() -> None:
-    words = shown(80, table([Row({"new": intent("new")}, None)], 80)).splitlines()[1].split()
+def test_a_wide_sign_takes_two_cells() -> None:
+    with out.capture() as captured:
+        print_table((Column("a"), Column("b")), [("日本", "x"), ("abcd", "y")])
 
-    assert words[:4] == ["new", "not", "listed", "yet"]
+    assert captured.get().splitlines()[1:] == [" 日本  x", " abcd  y"]

@@ -13,14 +13,13 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from shared.intents.intent import SUSPECTED_AFTER
+from shared.intents.intent import SUSPECTED_AFTER, Intent
 from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
-from shared.settings import Settings
 from tests.support.builders import RETRY_POLICY, changed, down, up, up_stdio
+from tests.support.running_api import running_api
 from toolscale.app import app
-from toolscale.client.emit import EmitResult, emit_result
-from toolscale.client.wait import ReconcileResult, wait_for
+from toolscale.client.wait import Read, ReconcileResult, wait_for
 
 NEVER = threading.Event()
 
@@ -31,12 +30,15 @@ def intents(tmp_path: Path) -> Generator[Intents]:
         yield store
 
 
-def asked(intents: Intents, *servers: str) -> list[EmitResult]:
-    return [emit_result(intents.record(up(server), due_in_s=0).intent, message_sent=True) for server in servers]
+def asked(intents: Intents, *servers: str) -> list[Intent]:
+    return [intents.record(up(server), due_in_s=0).intent for server in servers]
 
 
-def results(intents: Intents, asked: list[EmitResult], patience_s: float = 0.3) -> dict[str, tuple[str, str | None]]:
-    return {each.emitted.server_id: (each.result, each.error) for each in wait_for(intents, asked, patience_s, NEVER)}
+def results(intents: Intents, asked: list[Intent], patience_s: float = 0.3) -> dict[str, tuple[str, str | None]]:
+    return {
+        each.emitted.server_id: (each.result, each.error)
+        for each in wait_for(intents.existing, asked, patience_s, NEVER)
+    }
 
 
 def park(intents: Intents, *servers: str) -> None:
@@ -50,7 +52,7 @@ def park(intents: Intents, *servers: str) -> None:
 
 def test_the_result_of_each_reconciliation_is_returned(intents: Intents) -> None:
     events = asked(intents, "good", "bad", "gone", "hopeless")
-    events += [emit_result(intents.record(down("gone"), due_in_s=0).intent, message_sent=True)]
+    events += [intents.record(down("gone"), due_in_s=0).intent]
     for server in ("good", "bad", "gone", "hopeless"):
         intents.begin(server)
     intents.commit("good", 1)
@@ -69,7 +71,7 @@ def test_the_result_of_each_reconciliation_is_returned(intents: Intents) -> None
 def test_the_failure_of_an_earlier_reconciliation_is_not_the_requested_result(intents: Intents) -> None:
     asked(intents, "s")
     intents.begin("s")
-    event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
+    event = intents.record(changed("s"), due_in_s=0).intent
     intents.fail("s", 1, "s: no answer")
 
     (before,) = results(intents, [event]).values()
@@ -85,7 +87,7 @@ def test_after_an_earlier_failure_the_requested_reconciliation_is_awaited_while_
 ) -> None:
     asked(intents, "s")
     intents.begin("s")
-    event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
+    event = intents.record(changed("s"), due_in_s=0).intent
     intents.fail("s", 1, "s: no answer")
     intents.begin("s")
 
@@ -98,10 +100,7 @@ def test_after_an_earlier_failure_the_requested_reconciliation_is_awaited_while_
 
 def test_a_reconciliation_of_a_parked_server_is_awaited_while_it_runs(intents: Intents) -> None:
     park(intents, "mended", "broken")
-    events = [
-        emit_result(intents.record(changed(each), due_in_s=0).intent, message_sent=True)
-        for each in ("mended", "broken")
-    ]
+    events = [intents.record(changed(each), due_in_s=0).intent for each in ("mended", "broken")]
     for event in events:
         intents.begin(event.server_id)
 
@@ -132,14 +131,14 @@ def test_a_server_that_is_parked_during_the_wait_has_failed(intents: Intents) ->
     asked(intents, "s")
     for _ in range(SUSPECTED_AFTER):
         intents.begin("s")
-    event = emit_result(intents.record(changed("s"), due_in_s=0).intent, message_sent=True)
+    event = intents.record(changed("s"), due_in_s=0).intent
     intents.park("s", 1, "s: kills its workers")
 
     assert results(intents, [event], 3_600) == {"s": ("failed", "s: kills its workers")}
 
 
 def test_without_a_worker_the_result_is_waiting_with_advice(intents: Intents) -> None:
-    (end,) = wait_for(intents, asked(intents, "s"), 0.05, NEVER)
+    (end,) = wait_for(intents.existing, asked(intents, "s"), 0.05, NEVER)
 
     assert not end.is_good
     assert (
@@ -152,21 +151,21 @@ def test_waiting_ends_when_it_is_stopped(intents: Intents) -> None:
     stopped = threading.Event()
     stopped.set()
 
-    assert [each.result for each in wait_for(intents, asked(intents, "s"), 3_600, stopped)] == ["waiting"]
+    assert [each.result for each in wait_for(intents.existing, asked(intents, "s"), 3_600, stopped)] == ["waiting"]
 
 
-def test_a_sentence_names_the_server_once() -> None:
-    of = EmitResult(server_id="git", status="running", generation=1, message_sent=True)
+def test_a_sentence_names_the_server_once(intents: Intents) -> None:
+    (of,) = asked(intents, "git")
 
     assert ReconcileResult(emitted=of, result="failed", error="git: 401").sentence == "git: failed: 401"
     assert ReconcileResult(emitted=of, result="listed").sentence == "git: listed"
 
 
 def test_the_wait_is_longer_while_a_stdio_server_is_being_installed(intents: Intents) -> None:
-    event = emit_result(intents.record(up_stdio("s"), due_in_s=0).intent, message_sent=True)
+    event = intents.record(up_stdio("s"), due_in_s=0).intent
     intents.begin("s")
 
-    waited = wait_for(intents, [event], 0.05, NEVER, install_s=3_600)
+    waited = wait_for(intents.existing, [event], 0.05, NEVER, install_s=3_600)
     threading.Timer(0.5, intents.commit, ("s", 1)).start()
 
     assert [end.result for end in waited] == ["listed"]
@@ -176,18 +175,21 @@ def test_the_wait_is_longer_while_a_stdio_server_is_being_installed(intents: Int
 def test_a_wait_shows_the_ended_of_all_servers_in_a_terminal_only(
     is_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def both_end(_: Settings, emitted: Sequence[EmitResult]) -> Iterator[ReconcileResult]:
+    def both_end(_: Read, emitted: Sequence[Intent], *__: object, **___: object) -> Iterator[ReconcileResult]:
         yield from (ReconcileResult(emitted=server, result="listed") for server in emitted)
 
     written = io.StringIO()
     monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("REDIS_URL", "")
-    monkeypatch.setattr("toolscale.client.wait.wait", both_end)
-    monkeypatch.setattr("toolscale.commands.emit.err", Console(file=written, force_terminal=is_terminal, width=80))
-    for server in ("one", "two"):
-        CliRunner().invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
+    monkeypatch.setattr("toolscale.client.wait.wait_for", both_end)
+    monkeypatch.setattr("toolscale.app._configure_logging", lambda: None)
+    monkeypatch.setattr("toolscale.commands.events.err", Console(file=written, force_terminal=is_terminal, width=80))
+    with running_api(tmp_path) as url:
+        monkeypatch.setenv("TOOLSCALE_URL", url)
+        for server in ("one", "two"):
+            CliRunner().invoke(app, ["emit", "up", server, "--url", "http://127.0.0.1:1/mcp"])
 
-    result = CliRunner().invoke(app, ["resync", "--wait"])
+        result = CliRunner().invoke(app, ["resync", "--wait"])
 
     assert result.stdout == "one: listed\ntwo: listed\n"
     assert ("2/2 servers" in Text.from_ansi(written.getvalue()).plain) is is_terminal

@@ -108,7 +108,6 @@ def test_secrets_reach_only_the_services_that_use_them(compose: list[str], tmp_p
         "QDRANT_API_KEY": CONNECTED | {"qdrant"},
         "TOOLSCALE_CREDENTIAL_EXAMPLE": CONNECTED,
         "CREDENTIALS_DIR": CONNECTED,
-        "TOOLSCALE_CURSOR_KEY": {"query"},
         "TOOLSCALE_EVENTS_TOKEN": {"events-api"},
         "FLOWER_BASIC_AUTH": {"flower"},
     }

@@ -20,6 +20,7 @@ pytest.importorskip("helm_python", reason="no build of Helm's engine for this ma
 import helm_python as helm
 import kubernetes_validate
 
+from query.api import PATH as API_PATH
 from query.app import MCP_PATH
 from query.service import RESPONSE_S, grace_s_of
 from query.toolset_routes import PATH as TOOLSETS_PATH
@@ -47,7 +48,13 @@ FILES = ("minimal", "full")
 VERSIONS = ("1.29", "1.37")  # the oldest that the chart takes, and the newest with schemas here
 FOREIGN = {"ScaledObject", "PodMonitor", "PrometheusRule"}  # of KEDA and the Prometheus Operator
 # Read by Flower, and by the clients of TLS and of traces.
-OF_OTHERS = {"FLOWER_BASIC_AUTH", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "OTEL_EXPORTER_OTLP_HEADERS"}
+OF_COMMANDS = {"TOOLSCALE_URL", "TOOLSCALE_TOKEN"}
+OF_OTHERS = OF_COMMANDS | {
+    "FLOWER_BASIC_AUTH",
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+}
 FULL = deployments("full")
 each_deployment = pytest.mark.parametrize("name", FULL)
 
@@ -374,6 +381,7 @@ def test_who_reads_metrics_is_let_in_where_askers_are_named() -> None:
         name: {
             str(peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"])
             for peer in policies[name]["ingress"][0].get("from", [])
+            if "namespaceSelector" in peer  # the others are our own pods, for commands
         }
         for name in ("query", "events-api", "worker-default")
     }
@@ -387,8 +395,8 @@ def test_an_ingress_publishes_what_clients_ask_for_and_no_metrics() -> None:
     paths = {path["path"]: path["pathType"] for path in ingress["spec"]["rules"][0]["http"]["paths"]}
 
     assert paths.pop("/") == "Exact"
-    assert paths == dict.fromkeys(("/mcp", "/ui", "/toolsets", "/.well-known"), "Prefix")
-    assert paths.keys() >= {MCP_PATH, UI_PATH, TOOLSETS_PATH}
+    assert paths == dict.fromkeys(("/mcp", "/ui", "/toolsets", "/api", "/.well-known"), "Prefix")
+    assert paths.keys() >= {MCP_PATH, UI_PATH, TOOLSETS_PATH, API_PATH}
 
 
 # --- monitoring ---
@@ -435,7 +443,7 @@ def test_alerts_and_dashboard_are_those_of_the_composition() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_the_chart_holds_no_secret(file: str) -> None:
     stores = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY"}
-    secret = stores | {"TOOLSCALE_EVENTS_TOKEN", "TOOLSCALE_CURSOR_KEY", "OTEL_EXPORTER_OTLP_HEADERS"}
+    secret = stores | {"TOOLSCALE_EVENTS_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"}
 
     assert manifests(file, "Secret") == []
     for deployment in deployments(file).values():
@@ -451,13 +459,13 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
     assert who("QDRANT_API_KEY") == {*workers, "query"}
     assert who("TOOLSCALE_CREDENTIALS_DIR") == {*workers, "query", "notifications"}
     assert who("TOOLSCALE_EVENTS_TOKEN") == {"events-api"}
-    assert who("TOOLSCALE_TOKENS_FILE") == who("TOOLSCALE_CURSOR_KEY") == who("TOOLSCALE_POLICY_FILE") == {"query"}
+    assert who("TOOLSCALE_TOKENS_FILE") == who("TOOLSCALE_POLICY_FILE") == {"query"}
     assert who("FLOWER_BASIC_AUTH") == {"flower"}
 
 
 # --- values ---
 
-CALLERS = {"tokens": {"existingSecret": "callers"}, "cursorKey": {"existingSecret": "cursors"}}
+CALLERS = {"tokens": {"existingSecret": "callers"}}
 NO_CPU = {"requests": {"cpu": None}}
 KEDA = {"enabled": True, "address": "redis:6379"}
 LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
@@ -475,7 +483,6 @@ LONGER_CALLS = [{"name": CALL_TIMEOUT, "value": "600"}]
         ({"extraEnv": LONGER_CALLS}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
         ({"query": CALLERS | {"extraEnv": LONGER_CALLS}}, "set TOOLSCALE_CALL_TIMEOUT_S in settings"),
         ({"query": {"jwt": {"issuer": "https://login"}}}, "an issuer needs jwks"),
-        ({"query": {"allowUnauthenticated": True, "replicas": 2}}, "cursorKey.existingSecret"),
         ({"query": {"allowUnauthenticated": True, "ingress": {"enabled": True}}}, "query.ingress"),
         ({"query": {"allowUnauthenticated": True, "service": {"type": "LoadBalancer"}}}, "query.service.type"),
         ({"query": CALLERS | {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "minReplicas is above"),
@@ -533,7 +540,9 @@ def test_the_schema_leaves_to_its_own_value_what_the_chart_sets_itself() -> None
     }
 
     assert set_by_us - refused == free
-    assert {name.removeprefix("TOOLSCALE_") for name in refused} <= {name.upper() for name in Settings.model_fields}
+
+    settings = {f"TOOLSCALE_{name.upper()}" for name in Settings.model_fields}
+    assert refused <= settings | OF_COMMANDS
 
 
 @pytest.mark.parametrize("release", ["r", "my-toolscale", "a-release-with-a-name-of-fifty-three-characters-in-it"])
@@ -573,3 +582,17 @@ def known_settings() -> set[str]:
     """Return the names by which the environment may give a setting."""
     plain = {"REDIS_URL", "QDRANT_URL", "QDRANT_API_KEY", "MCP_RESPONSE_MODE", "MCP_MAX_RESPONSE_TOKENS"}
     return plain | {f"TOOLSCALE_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_commands_in_every_container_with_servers_ask_the_query_service() -> None:
+    given = values_of("minimal") | {"networkPolicy": {"queryFrom": [{"namespaceSelector": {}}]}}
+    given["query"] = given["query"] | {"commandToken": {"existingSecret": "commands"}}
+    made = rendered(given)
+    worker = next(it for it in made if it["kind"] == "Deployment" and component(it).startswith("worker"))
+    policies = {it["metadata"]["name"]: it["spec"] for it in made if it["kind"] == "NetworkPolicy"}
+    (asked,) = (spec for name, spec in policies.items() if name.endswith("-query"))
+
+    url = environment(worker)["TOOLSCALE_URL"]
+    assert re.fullmatch(r"http://[\w-]+-query:8765", url)
+    assert environment(worker)["TOOLSCALE_TOKEN"]["secretKeyRef"]["name"] == "commands"
+    assert {"podSelector"} <= {key for peer in asked["ingress"][0]["from"] for key in peer}

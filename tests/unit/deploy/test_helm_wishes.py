@@ -160,7 +160,7 @@ WISHES = {
         "LoadBalancer",
     ),
     "replicas by load": Wish(
-        {"query": {"autoscaling": {"enabled": True}, "cursorKey": {"existingSecret": "cursors"}}},
+        {"query": {"autoscaling": {"enabled": True}}},
         "HorizontalPodAutoscaler/query",
         "spec.metrics.0.resource.target.averageUtilization",
         70,

@@ -14,19 +14,17 @@ import pytest
 from mcp.types import INVALID_PARAMS
 from pydantic import BaseModel
 
+from query.answers.detail import ContextMeta, ToolInfo
+from query.answers.fit import FindResponse
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.reports.savings import SavingsReport
-from query.response.find_response import FindResponse
-from query.response.tool_info import ToolInfo
-from query.savings.context import ContextMeta
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.describe_tool import DescribeResponse
-from query.tools.listed import ListedServer
+from query.tools.list_available_tools import ListedServer
 from query.tools.registry import builtin_tools
 from query.tools.tool import PAGING_ARGUMENTS, listed
+from query.usage.report import SavingsReport
+from query.usage.store_sqlite import SqliteUsage
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.transcripts import TRANSCRIPTS, Transcript
@@ -39,12 +37,11 @@ SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILIN
 def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
     """Yield the input schema of each tool of ours, as it is listed, by name."""
     index = FakeIndex()
+    upstreams = upstreams_to({})
     with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 1)) as history,
-        closing(UsageRecorder(history)) as recorder,
-        closing(upstreams_to({})) as upstreams,
+        closing(SqliteUsage(tmp_path / "savings.sqlite3", 1)) as usage,
     ):
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), recorder=recorder)
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage)
         yield {offer.tool.name: listed(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}
 
 

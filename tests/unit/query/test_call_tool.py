@@ -16,15 +16,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
 
 from query.caller import Caller
-from query.calling.connection import CallLimits
-from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey
+from query.calling.limits import CallLimits
+from query.catalogue import Catalogue, recorded
 from query.server.mcp import build_server, service_of
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, today
 from shared.catalog import IndexedTool
 from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstreams_to
@@ -56,13 +54,13 @@ async def call(
     catalogue: Catalogue | None = None,
     limits: CallLimits = PATIENT,
 ) -> CallToolResult:
-    with closing(upstreams_to(SENT, limits)) as upstreams:
-        ours = builtin_tools(catalogue or catalogue_of(tools), upstreams)
-        server = build_server(ours, lambda _: caller or Caller("anyone"))
-        request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
-        request |= {"server_name": server_name} if server_name else {}
-        async with Client(server, mode=mode) as client:
-            answer = await _answer(client, request)
+    upstreams = upstreams_to(SENT, limits)
+    ours = builtin_tools(catalogue or catalogue_of(tools), upstreams)
+    server = build_server(ours, lambda _: caller or Caller("anyone"))
+    request = {"tool_name": name, "parameters": {"at": "noon"} if parameters is None else parameters}
+    request |= {"server_name": server_name} if server_name else {}
+    async with Client(server, mode=mode) as client:
+        answer = await _answer(client, request)
     if isinstance(answer, MCPError):
         raise answer
     return answer
@@ -99,7 +97,8 @@ async def test_invalid_arguments_return_an_error_result_that_names_the_field_and
 
 async def test_callers_mistakes_are_no_failures_of_toolscale() -> None:
     catalogue = catalogue_of([CONVERT])
-    with counted() as found, closing(upstreams_to(SENT)) as upstreams:
+    upstreams = upstreams_to(SENT)
+    with counted() as found:
         await call(catalogue=catalogue, parameters={})
         async with Client(service_of(catalogue, upstreams)) as client:
             for tool, arguments in {"find_tool": {"tool_description": "time"}, "call_tool": {}}.items():
@@ -172,46 +171,24 @@ async def test_a_name_of_several_servers_is_answered_with_all_of_them() -> None:
 
 @both_eras
 @pytest.mark.parametrize("name", ["time.convert", "time__convert", "time/convert"])
-async def test_a_server_and_a_tool_that_are_joined_otherwise_are_understood(name: str, mode: str) -> None:
-    for server_name in (None, "time"):
-        result = await call(CONVERT, name=name, server_name=server_name, mode=mode)
+async def test_a_name_that_joins_server_and_tool_in_another_way_is_sent_nowhere_and_the_tool_is_named(
+    name: str, mode: str
+) -> None:
+    stranger = make_tool("units", name)
 
-        assert text_of(result).startswith(WAS_SENT)
+    result = await call(CONVERT, stranger, name=name, mode=mode)
 
-
-async def test_a_joined_name_is_split_at_each_place() -> None:
-    tools = [make_tool("a.b", "c.d"), make_tool("x_", "y"), make_tool("x", "_y")]
-
-    assert text_of(await call(*tools, name="a.b.c.d")).startswith("a.b: ")
-    assert text_of(await call(*tools, name="x___y")) == ("'x___y' may be a tool of several servers: x:_y, x_:y")
-
-
-async def test_the_exact_name_has_precedence_over_a_joined_one() -> None:
-    tools = [CONVERT, make_tool("units", "time.convert")]
-
-    assert text_of(await call(*tools, name="time.convert")).startswith("units: ")
-
-
-async def test_a_joined_name_reaches_no_tool_of_another_scope_or_of_a_server_that_is_stopped() -> None:
-    hidden = replace(CONVERT, groups=frozenset({"hr"}))
-    stopped = catalogue_of([replace(CONVERT, status="stopped")])
-    record = stopped.index.server("time")
-    assert record is not None
-    stopped.index.put_server(record.model_copy(update={"status": "stopped"}))
-
-    unseen = await call(hidden, name="time.convert", caller=Caller("ann", groups=frozenset({"code"})))
-
-    assert text_of(unseen) == "'time.convert' is no tool that you may use"
-    assert text_of(await call(catalogue=stopped, name="time.convert")) == (
-        "time: is stopped, so its tools cannot be called now"
-    )
+    assert result.is_error
+    assert text_of(result).startswith(f"{name!r} is no tool that you may use; the nearest: ")
+    assert "time:convert" in text_of(result)
+    assert text_of(await call(CONVERT, stranger, name=f"units:{name}", mode=mode)).startswith("units: ")
 
 
 async def test_a_caller_without_the_permission_is_refused_and_not_offered_the_tool() -> None:
     reader = Caller("ann", permissions=frozenset({"catalog:read"}))
-    with closing(upstreams_to(SENT)) as upstreams:
-        async with Client(build_server(builtin_tools(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
-            listed = {tool.name for tool in (await client.list_tools()).tools}
+    upstreams = upstreams_to(SENT)
+    async with Client(build_server(builtin_tools(catalogue_of([CONVERT]), upstreams), lambda _: reader)) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
 
     assert "find_tool" in listed
     assert "call_tool" not in listed
@@ -251,14 +228,13 @@ async def test_one_log_line_says_who_called_what_and_how_it_ended_and_never_with
 
 
 async def test_a_call_is_noted_by_server_and_tool_and_one_that_toolscale_ended_itself_is_not(tmp_path: Path) -> None:
-    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
-        with closing(UsageRecorder(history)) as recorder:
-            catalogue = replace(catalogue_of([CONVERT]), recorder=recorder)
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as usage:
+        with recorded(catalogue_of([CONVERT]), usage) as catalogue:
             await call(catalogue=catalogue)
             await call(catalogue=catalogue, name="time:nothing")
             await call(catalogue=catalogue, parameters={})
             await call(catalogue=catalogue, limits=CallLimits(per_caller=0))
-        ((key, counts),) = history.rows(today(), today()).items()
+        ((key, counts),) = usage.rows(today(), today()).items()
 
     assert key == RowKey(today(), "anyone", "time", "convert")
     assert {**counts, "ms": 0} == {"answers": 0, "calls": 1, "failed_calls": 1, "bytes": 0, "ms": 0}

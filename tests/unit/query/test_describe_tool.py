@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from mcp.types import TextContent
 
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
-from query.tools.describe_tool import DESCRIBE_TOOL
+from query.tools import describe_tool
+from query.tools.describe_tool import DESCRIBE_TOOL, DescribeRequest, describe_tools
 from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool, Scope, ServerRecord, Status
 from shared.errors import ServerNotRunning, ToolNotFound
@@ -31,8 +34,9 @@ def anyio_backend() -> str:
 def catalogue_of(*tools: IndexedTool, stale_since: float | None = None) -> Catalogue:
     index, embedder = FakeIndex(), FakeEmbedder()
     index.upsert([ingested(tool, embedder) for tool in tools])
-    for server_id in {tool.server_id for tool in tools}:
-        index.put_server(ServerRecord(server_id=server_id, endpoint=Endpoint(), stale_since=stale_since))
+    for revision, server_id in enumerate(sorted({tool.server_id for tool in tools}), 1):
+        record = ServerRecord(server_id=server_id, endpoint=Endpoint(), stale_since=stale_since, revision=revision)
+        index.put_server(record)
     return Catalogue(index, embedder, Ledger(index))
 
 
@@ -209,6 +213,53 @@ def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> Non
     for name in ("fs:read", "read"):
         with pytest.raises(ToolNotFound):
             resolve_tool_name(name, Scope(), catalogue, "fs")
+
+
+class _CountedReads(FakeIndex):
+    """An index that counts its reads by method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("get", "tool_names", "find_by_name", "search", "server", "servers", "revisions"):
+            self.reads[name] += 1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("form", ["{}:{}", "{1}"])
+async def test_fifty_names_take_a_handful_of_reads_and_give_way_in_between(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, gave_way = _CountedReads(), list[None]()
+    tools = [make_tool(f"s{number % 7}", f"tool {number}") for number in range(50)]
+    catalogue = replace(catalogue_of(*tools), index=index)
+    for tool in tools:
+        index.upsert([ingested(tool, FakeEmbedder())])
+    monkeypatch.setattr(describe_tool, "give_way", lambda: gave_way.append(None))
+    names = [form.format(tool.server_id, tool.definition.name) for tool in tools]
+    index.reads.clear()
+
+    described = describe_tools(DescribeRequest(names=names), Scope(), catalogue)
+
+    assert [tool.name for tool in described.tools] == [tool.qualified_name for tool in tools]
+    assert sum(index.reads.values()) <= 4
+    assert len(gave_way) >= 10
+
+
+def test_unknown_names_are_searched_five_at_a_time() -> None:
+    index = _CountedReads()
+    catalogue = replace(catalogue_of(TIME, GIT_LOG), index=index)
+    for tool in (TIME, GIT_LOG):
+        index.upsert([ingested(tool, FakeEmbedder())])
+    index.reads.clear()
+
+    described = describe_tools(DescribeRequest(names=[f"time:zone{n}" for n in range(20)]), Scope(), catalogue)
+
+    assert [bool(each.candidates) for each in described.not_found or ()] == [True] * 20
+    assert index.reads["search"] == 4
+    assert sum(index.reads.values()) <= 8
 
 
 def test_the_tool_costs_an_agent_few_tokens() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -15,12 +15,13 @@ from mcp import MCPError
 from starlette.applications import Starlette
 from typing_extensions import override
 
+from query.api import api_routes
 from query.catalogue import Catalogue
 from query.listener import HttpListener
-from query.savings.ledger import Ledger
-from query.server.servers_route import servers_route
+from query.records import Ledger
 from query.turns import Turns
 from shared.catalog import Candidates, QueryVectors, Scope
+from shared.service.http import bind
 from shared.toolset import Toolset
 from tests.support.calling import text_of
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -83,12 +84,12 @@ async def test_a_caller_with_as_many_waiting_requests_as_it_may_have_gets_the_re
 
 @pytest.mark.usefixtures("full")
 async def test_a_list_of_servers_above_the_limit_is_refused_with_the_reason(tmp_path: Path) -> None:
-    listener = HttpListener(socket.socket(), static(tmp_path / "tokens.toml", ann=entry("ann")))
-    listener.close()
     index = FakeIndex()
-    route = servers_route(Catalogue(index, FakeEmbedder(), Ledger(index)), listener, lambda _: {})
-    async with http_client(Starlette(routes=[route]), "ann") as http:
-        response = await http.get("/servers")
+    authentication = static(tmp_path / "tokens.toml", ann=entry("ann"))
+    with closing(HttpListener(bind("127.0.0.1", 0, "port"), authentication)) as listener:
+        routes = api_routes(Catalogue(index, FakeEmbedder(), Ledger(index)), listener)
+    async with http_client(Starlette(routes=routes), "ann") as http:
+        response = await http.get("/api/servers")
 
     assert (response.status_code, response.json()) == (503, {"error": FULL})
 

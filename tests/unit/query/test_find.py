@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
-from query.find import find_tool
-from query.response.find_response import (
+from query.find import (
     KEYWORDS_ONLY,
     NOTHING_FITS,
     NOTHING_HAS_WORDS,
     NOTHING_PASSES,
     NOTHING_VISIBLE,
-    FindResponse,
+    Timings,
+    find_tool,
 )
-from query.response.timings import Timings
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
 from shared.errors import IndexUnavailable

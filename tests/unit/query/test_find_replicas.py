@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from query.answers.budget import ResponsePolicy
+from query.answers.fit import FindResponse
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.paging.policy import ResponsePolicy
-from query.response.find_response import FindResponse
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.ranking import DEPTH
 from query.search.request import FindRequest
 from shared.catalog import REPLICA_SET, Endpoint, IndexedTool, Scope
@@ -227,22 +227,8 @@ def test_a_further_page_does_not_repeat_a_definition_whose_first_server_stopped(
     assert sorted(shown) == ["echo", "files:list", "files:read", "files:write", "get-sum"]
 
 
-def test_the_baseline_counts_copies_and_states_the_distinct_definitions_beside_it() -> None:
-    metrics, alone = find(fleet(11)).token_metrics, find(fleet(1)).token_metrics
-
-    assert metrics.baseline_tokens == 30 + 11 * 50
-    assert metrics.distinct_baseline_tokens == 30 + 50
-    assert alone.distinct_baseline_tokens is None
-
-
-def test_equal_tools_of_servers_with_different_catalogues_count_once_among_the_distinct_definitions() -> None:
-    index = fleet(3)
-    put_server(index, "next", [tool("get-sum", "adds more"), ECHO])
-
-    metrics = find(index).token_metrics
-
-    assert metrics.baseline_tokens == 30 + 3 * 50 + 30
-    assert metrics.distinct_baseline_tokens == 30 + 50 + 10
+def test_the_baseline_counts_copies() -> None:
+    assert find(fleet(11)).token_metrics.baseline_tokens == 30 + 11 * 50
 
 
 def test_a_tool_whose_digest_was_cleared_is_a_definition_of_its_own() -> None:
@@ -269,11 +255,9 @@ def test_equal_tools_of_servers_without_a_name_are_merged() -> None:
     put_server(index, "a", [SUM, ECHO], "")
     put_server(index, "b", [SUM, tool("echo", "repeats a word", 20)], "")
 
-    answer = find(index)
+    versions = {found.name: found.versions for found in find(index).tools}
 
-    versions = {found.name: found.versions for found in answer.tools}
     assert versions == {"get-sum": None, "a:echo": None, "b:echo": None}
-    assert answer.token_metrics.distinct_baseline_tokens == 30 + 2 * 20
 
 
 IN_WEB = fleet(1).points()["web0:get-sum"].tool

@@ -7,7 +7,7 @@ from typing import Any
 
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import OPERATOR_SOURCE, PRODUCER_PREFIX, IndexedTool, Scope
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool

@@ -13,14 +13,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
 
 from query.caller import Caller
-from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.reports.catalogue_size import CatalogueSampler
-from query.savings.ledger import Ledger
+from query.catalogue import Catalogue, recorded
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
+from query.usage.record import sampling
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import today
 from shared.catalog import FEATURES_VERSION, Endpoint, Selection, ServerRecord
 from shared.text.tokens import counter, json_text
 from tests.support.calling import text_of
@@ -63,8 +62,8 @@ def catalogue() -> FakeIndex:
 @asynccontextmanager
 async def client_of(index: FakeIndex, path: Path, caller: Caller, mode: str = "auto") -> AsyncGenerator[Client]:
     """Yield a client of one process, whose events are written when the block ends."""
-    with closing(SqliteHistory(path, keep_days=2)) as history, closing(UsageRecorder(history)) as recorder:
-        held = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
+    made = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1)
+    with closing(SqliteUsage(path, keep_days=2)) as usage, recorded(made, usage) as held:
         async with Client(service_of(held, authenticate=lambda _: caller), mode=mode) as client:
             yield client
 
@@ -182,27 +181,17 @@ async def test_a_caller_with_a_toolset_is_told_of_no_tool_outside_it(path: Path)
     assert {row["name"] for row in report["by_tool"]} == {"both:both_time", "(others)"}
 
 
-async def test_what_a_catalogue_costs_is_reported_by_day_for_the_servers_of_the_caller(path: Path) -> None:
+async def test_the_catalogues_size_is_reported_by_day_to_callers_that_see_all_of_it(path: Path) -> None:
     index = catalogue()
-    with closing(SqliteHistory(path, keep_days=2)) as history:
-        CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
-
-    bob, ann, root = [await call_json(index, path, caller, "get_savings_report") for caller in (BOB, ANN, ROOT)]
-
-    day = today().isoformat()
-    assert bob["catalogue"] == [{"day": day, "servers": 1, "tools": 1, "tokens": 900}]
-    assert ann["catalogue"] == root["catalogue"] == [{"day": day, "servers": 2, "tools": 2, "tokens": 1_800}]
-
-
-async def test_a_server_that_a_toolset_shows_in_part_is_no_part_of_what_its_caller_is_told(path: Path) -> None:
-    index = catalogue()
-    with closing(SqliteHistory(path, keep_days=2)) as history:
-        CatalogueSampler(Ledger(index), history, "cl100k_base").sample()
+    with closing(SqliteUsage(path, keep_days=2)) as usage, sampling(usage, Ledger(index), "cl100k_base"):
+        pass
     selection = Selection(servers=frozenset({"both"}), tools=frozenset({"own:own_time"}))
+    dev = Caller("dev", toolset="dev", selection=selection)
 
-    report = await call_json(index, path, Caller("dev", toolset="dev", selection=selection), "get_savings_report")
+    ann, in_toolset, root = [await call_json(index, path, caller, "get_savings_report") for caller in (ANN, dev, ROOT)]
 
-    assert [day["tokens"] for day in report["catalogue"]] == [900]
+    assert ann["catalogue"] == in_toolset["catalogue"] == []
+    assert root["catalogue"] == [{"day": today().isoformat(), "servers": 2, "tools": 2, "tokens": 1_800}]
 
 
 async def test_a_description_counts_as_an_answer_and_is_no_search(path: Path) -> None:

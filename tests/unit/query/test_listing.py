@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from query.answers.budget import ResponsePolicy
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
-from query.tools.listing import KEPT_S, NAMES_ONLY, KeptNames, ListRequest, list_tools
+from query.find import FURTHER_LOST
+from query.kept import Kept
+from query.recent import KEEP_S
+from query.records import Ledger
+from query.tools.list_available_tools import NAMES_ONLY, KeptNames, ListRequest, list_tools
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
 from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
+from tests.support.silent_entries import SilentEntries
 
 MOST_TOKENS_OF_A_NAME = 5
 VERBS = (
@@ -60,7 +66,20 @@ def test_a_description_that_does_not_fit_leaves_names_and_a_warning() -> None:
     assert counter("cl100k_base")(json_text(page)) <= 400
 
 
-class Kept:
+def test_a_page_whose_cursor_cannot_be_stored_says_so_within_its_budget() -> None:
+    entries = SilentEntries()
+    known = replace(catalogue(), response_policy=ResponsePolicy(Kept(entries)))
+
+    page = list_tools(ListRequest(max_tokens=300), Scope(), known, "ann")
+
+    assert 0 < len(names(page)) < 150
+    assert (page.get("nextCursor"), page["warnings"]) == (None, [FURTHER_LOST])
+    assert counter("cl100k_base")(json_text(page)) <= 300
+    entries.is_down = False
+    assert list_tools(ListRequest(max_tokens=300), Scope(), known, "ann")["nextCursor"]
+
+
+class Repeated:
     """A catalogue of one server, and the lists of names that one caller gets."""
 
     def __init__(self) -> None:
@@ -81,7 +100,7 @@ class Kept:
 
 
 def test_names_are_read_again_when_the_record_of_their_server_changes() -> None:
-    kept = Kept()
+    kept = Repeated()
     kept.write("one", revision=1)
     assert kept.names() == {"one"}
 
@@ -91,12 +110,12 @@ def test_names_are_read_again_when_the_record_of_their_server_changes() -> None:
 
 
 def test_names_that_were_written_after_the_record_follow_within_a_minute() -> None:
-    kept = Kept()
+    kept = Repeated()
     kept.write("one", revision=1)
     assert kept.names() == {"one"}
 
     kept.index.upsert([embedded(make_tool("files", "late"))])
     assert kept.names() == {"one"}
-    kept.now_s += KEPT_S
+    kept.now_s += KEEP_S
 
     assert kept.names() == {"one", "late"}

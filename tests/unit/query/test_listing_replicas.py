@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
-from query.tools.listing import ListRequest, list_tools
+from query.records import Ledger
+from query.tools.list_available_tools import ListRequest, list_tools
 from shared.catalog import Scope, ToolPage
 from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex

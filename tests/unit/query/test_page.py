@@ -14,13 +14,12 @@ import structlog
 
 from query.auth.authentication import Authentication
 from query.caller import ANYONE, Caller
-from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.savings.ledger import Ledger
+from query.catalogue import Catalogue, recorded
+from query.records import Ledger
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Usage, today
 from query.web.page import CONTENT_SECURITY_POLICY, PageRequest, render
-from query.web.views import overview
+from query.web.views import find, overview
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
 from shared.quoting import printable
@@ -42,12 +41,9 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def savings(tmp_path: Path) -> Generator[UsageRecorder]:
-    with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as recorder,
-    ):
-        yield recorder
+def usage(tmp_path: Path) -> Generator[Usage]:
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as opened:
+        yield opened
 
 
 def record_of(server_id: str, *tools: IndexedTool, **more: object) -> ServerRecord:
@@ -237,7 +233,7 @@ async def test_a_server_that_was_not_listed_yet_is_known_and_not_running() -> No
     text = " ".join(Parsed(await get("/ui/servers", index)).text.split())
 
     assert "2 running, 2 tools, 80 tokens (cl100k_base, generic profile)" in text
-    assert "new not listed yet never — — —" in text
+    assert "new waiting never — — —" in text
     assert "npx installing never — — —" in text
     assert "which may install packages" in Parsed(await get("/ui/servers/npx", index)).text
 
@@ -280,12 +276,13 @@ async def test_a_cursor_that_is_none_of_ours_is_refused() -> None:
     assert (await get("/ui/find?q=time&cursor=abc")).status_code == 400
 
 
-async def test_searches_of_the_page_are_not_recorded_as_savings(savings: UsageRecorder) -> None:
-    async with http_client(app_of(clock(), savings=savings)) as http:
-        await http.get("/ui/find?q=time")
-    savings.close()
+def test_searches_of_the_page_are_not_recorded(usage: Usage) -> None:
+    index = clock()
+    with recorded(Catalogue(index, FakeEmbedder(), Ledger(index)), usage) as catalogue:
+        page = find(PageRequest(ANYONE, catalogue, {}, {"q": "time"}, "http://127.0.0.1:8765"))
 
-    assert savings.history.rows(today(), today()) == {}
+    assert page.status == 200
+    assert usage.rows(today(), today()) == {}
 
 
 async def test_a_server_that_does_not_exist_has_no_page() -> None:
@@ -306,12 +303,12 @@ async def test_while_the_index_is_down_the_page_says_so() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/servers", "/ui/servers/s", "/ui/find?q=alert", "/ui/history"])
-async def test_nothing_that_a_server_says_becomes_markup(path: str, savings: UsageRecorder) -> None:
+async def test_nothing_that_a_server_says_becomes_markup(path: str, usage: Usage) -> None:
     told = {"last_error": HOSTILE, "declared_name": HOSTILE, "protocol_version": HOSTILE}
     rejected = [RejectedTool(name=HOSTILE, reason=HOSTILE)]
     index = catalogue(make_tool("s", HOSTILE, f"alert {HOSTILE}\ud800", groups=[HOSTILE]), rejected=rejected, **told)
 
-    async with http_client(app_of(index, savings=savings)) as http:
+    async with http_client(app_of(index, usage=usage)) as http:
         page = Parsed(await http.get(path))
 
     assert not {"script", "iframe"} & page.elements

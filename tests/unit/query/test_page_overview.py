@@ -17,13 +17,10 @@ from starlette.applications import Starlette
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.history.events import TOOLS_LIST
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey, Rows
 from query.listener import open_listener
-from query.savings.ledger import Ledger
+from query.records import Ledger
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import TOOLS_LIST, RowKey, Rows, Usage, today
 from query.web.page import PageRequest, render
 from query.web.routes import page_routes
 from query.web.views import overview
@@ -41,12 +38,9 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def recorder(tmp_path: Path) -> Generator[UsageRecorder]:
-    with (
-        closing(SqliteHistory(tmp_path / "history.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as usage,
-    ):
-        yield usage
+def usage(tmp_path: Path) -> Generator[Usage]:
+    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as opened:
+        yield opened
 
 
 def index() -> FakeIndex:
@@ -55,9 +49,9 @@ def index() -> FakeIndex:
     return index
 
 
-def add_day(recorder: UsageRecorder, back: int, baseline: int, answer: int, lists: int = 1) -> None:
+def add_day(usage: Usage, back: int, baseline: int, answer: int, lists: int = 1) -> None:
     """Record a list and an answer of this many tokens, of a day so many days ago."""
-    recorder.history.add(_use(today() - timedelta(days=back), baseline, answer, lists))
+    usage.add(_use(today() - timedelta(days=back), baseline, answer, lists))
 
 
 def _use(day: date, baseline: int, answer: int, lists: int = 1) -> Rows:
@@ -66,8 +60,8 @@ def _use(day: date, baseline: int, answer: int, lists: int = 1) -> Rows:
     return {RowKey(day, "ann", "", TOOLS_LIST): listed, RowKey(day, "ann", "", "find_tool"): answered}
 
 
-async def shown(recorder: UsageRecorder | None = None, path: str = "/ui") -> str:
-    async with http_client(app_of(index(), savings=recorder)) as http:
+async def shown(usage: Usage | None = None, path: str = "/ui") -> str:
+    async with http_client(app_of(index(), usage=usage)) as http:
         return text(await http.get(path))
 
 
@@ -83,40 +77,40 @@ def rendered(catalogue: Catalogue, caller: Caller = ANYONE) -> str:
 # --- net ---
 
 
-async def test_the_net_is_a_sentence_before_all_figures(recorder: UsageRecorder) -> None:
-    add_day(recorder, 0, 5_000, 400)
-    add_day(recorder, 4, 3_000, 100)
+async def test_the_net_is_a_sentence_before_all_figures(usage: Usage) -> None:
+    add_day(usage, 0, 5_000, 400)
+    add_day(usage, 4, 3_000, 100)
 
-    page = await shown(recorder)
+    page = await shown(usage)
 
     assert "In the last 5 days, Toolscale kept 7,300 tokens out of the contexts of agents, net." in page
     assert "All tools would have cost 8,000 tokens in 2 contexts; the lists and answers of Toolscale cost 700." in page
     assert page.index("7,300 tokens") < page.index("Context of all tools")
 
 
-async def test_a_loss_is_called_one(recorder: UsageRecorder) -> None:
-    add_day(recorder, 0, 150, 400)
+async def test_a_loss_is_called_one(usage: Usage) -> None:
+    add_day(usage, 0, 150, 400)
 
-    page = await shown(recorder)
+    page = await shown(usage)
 
     assert "Today, Toolscale cost 350 tokens more than it saved." in page
     assert "in 1 context;" in page
 
 
-async def test_without_a_context_nothing_is_claimed(recorder: UsageRecorder) -> None:
-    recorder.history.add({RowKey(today(), "ann", "", TOOLS_LIST): {"answers": 1, "tokens": 100, "bytes": 1}})
+async def test_without_a_context_nothing_is_claimed(usage: Usage) -> None:
+    usage.add({RowKey(today(), "ann", "", TOOLS_LIST): {"answers": 1, "tokens": 100, "bytes": 1}})
 
-    page = await shown(recorder)
+    page = await shown(usage)
 
     assert "Nothing is saved yet: " in page
     assert "The lists so far cost 100 tokens." in page
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/history"])
-async def test_the_first_day_has_its_bar(recorder: UsageRecorder, path: str) -> None:
-    add_day(recorder, 0, 5_000, 400)
+async def test_the_first_day_has_its_bar(usage: Usage, path: str) -> None:
+    add_day(usage, 0, 5_000, 400)
 
-    page = await shown(recorder, path)
+    page = await shown(usage, path)
 
     assert "Net tokens saved, by day" in page
     assert f"{today().day} {today():%b} 4,500 " in page

@@ -10,8 +10,8 @@ import pytest
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
-from query.toolsets.active import with_toolset
+from query.records import Ledger
+from query.toolsets.offers import with_toolset
 from query.web.servers import servers_for
 from shared.catalog import Endpoint, ServerRecord
 from shared.toolset import Toolset
@@ -73,10 +73,10 @@ async def test_replicas_are_one_row_that_opens_with_the_state_of_each(index: Fak
     page = await get(index, "/ui/servers")
 
     _, web, files, new = Rows(page).rows
-    assert web.startswith("web0 × 5 web0 running web1 running web2 running web3 stale connection refused web4 stopped")
-    assert re.search(r"3 running 1 stale 1 stopped \S+ d ago 2 200 83\.3 %", web)
-    assert files.startswith("files running")
-    assert new.startswith("web5 not listed yet never")
+    assert web.startswith("web0 × 5 web0 listed web1 listed web2 listed web3 stale connection refused web4 stopped")
+    assert re.search(r"3 listed 1 stale 1 stopped \S+ d ago 2 200 83\.3 %", web)
+    assert files.startswith("files listed")
+    assert new.startswith("web5 waiting never")
     assert page.text.count("<details") == page.text.count("<summary>") == 1
     assert all(f'href="/ui/servers/web{number}"' in page.text for number in range(6))
 
@@ -100,7 +100,7 @@ async def test_a_catalogue_without_replicas_has_one_total() -> None:
 async def test_a_server_links_to_its_replicas(index: FakeIndex) -> None:
     web, files = await get(index, "/ui/servers/web3"), await get(index, "/ui/servers/files")
 
-    assert "5 servers have the same tools, by their last listings. web0 running" in text(web)
+    assert "5 servers have the same tools, by their last listings. web0 listed" in text(web)
     assert 'href="/ui/servers/web4"' in web.text
     assert "Replicas" not in text(files)
 
@@ -113,7 +113,7 @@ async def test_a_long_replica_set_is_cut_and_its_number_shown() -> None:
     page = await get(index, "/ui/servers")
 
     assert "web000 × 130" in text(page)
-    assert "web099 running and 30 more" in text(page)
+    assert "web099 listed and 30 more" in text(page)
 
 
 @pytest.mark.parametrize("sort", ["tokens", "name", "freshness"])

@@ -18,25 +18,13 @@ from hypothesis import strategies as st
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey
-from query.savings.ledger import Ledger
+from query.records import Ledger
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, today
 from query.web.page import Page, PageRequest, render
-from query.web.servers import (
-    COLUMNS,
-    ORIGINS,
-    STATES,
-    ServerRow,
-    SetRow,
-    TableQuery,
-    origin_of,
-    state_of,
-    table_query,
-)
+from query.web.servers import COLUMNS, ORIGINS, ServerRow, SetRow, TableQuery, origin_of, table_query
 from query.web.views import NextRun, next_run, server, servers, split_error
-from shared.catalog import OPERATOR_SOURCE, Endpoint, ServerRecord
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, Endpoint, ServerRecord
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -131,8 +119,8 @@ def test_a_filter_without_servers_leads_back_to_all() -> None:
 def test_the_states_are_counted_under_the_other_filters_and_link_to_their_servers() -> None:
     html = table(catalogue(*FLEET), group="team", status="stale", sort="name")
 
-    assert "2 found 1 stale 1 running" in text(html)
-    assert 'href="/ui/servers?status=running&amp;group=team&amp;sort=name"' in html
+    assert "2 found 1 stale 1 listed" in text(html)
+    assert 'href="/ui/servers?status=listed&amp;group=team&amp;sort=name"' in html
     assert re.search(r'status=stale&amp;group=team&amp;sort=name" aria-current="true"', html)
 
 
@@ -213,7 +201,7 @@ WORDS = st.text(st.characters(codec="utf-8"), max_size=5).map(str.strip)
 QUERIES = st.builds(
     TableQuery,
     q=WORDS,
-    status=st.sampled_from(("", *STATES)),
+    status=st.sampled_from(("", *SERVER_STATES)),
     group=WORDS,
     label=WORDS,
     source=st.sampled_from(("", *ORIGINS)),
@@ -261,7 +249,7 @@ def test_a_header_keeps_the_filters(query: TableQuery) -> None:
 def test_each_server_that_a_query_admits_is_found_once_and_counted_in_its_state(
     query: TableQuery, records: list[ServerRecord]
 ) -> None:
-    rows = [ServerRow(record, state_of(record), 1, 1, None) for record in records]
+    rows = [ServerRow(record, record.state, 1, 1, None) for record in records]
 
     found, counts = query.applied([SetRow(rows[:3]), SetRow(rows[3:])])
 
@@ -402,12 +390,9 @@ def test_labels_of_a_server_never_become_markup() -> None:
 def test_its_callers_are_shown_to_callers_that_may_see_all(tmp_path: Path) -> None:
     used = {("bob", "s", "a"): 3, ("ann", "s", "a"): 4, ("ann", "s", "b"): 5, ("mallory", "other", "a"): 7}
     rows = {RowKey(today(), *key): {"answers": 0, "calls": calls} for key, calls in used.items()}
-    with (
-        closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history,
-        closing(UsageRecorder(history)) as recorder,
-    ):
-        history.add(rows)
-        known = catalogue({"server_id": "s", "groups": TEAMS}, recorder=recorder)
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as usage:
+        usage.add(rows)
+        known = catalogue({"server_id": "s", "groups": TEAMS}, usage=usage)
 
         words = text(page_of(known, "s"))
         of_team = page_of(known, "s", TEAM)

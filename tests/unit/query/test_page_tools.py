@@ -12,10 +12,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from query.history.periods import today
-from query.history.recorder import UsageRecorder
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import RowKey
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import RowKey, Usage, today
 from shared.catalog import Encoding, IndexedTool, ToolDefinition, point_id
 from shared.text.tokens import count_forms, counter, json_text
 from shared.toolset import Toolset
@@ -36,9 +34,9 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def recorder(tmp_path: Path) -> Generator[UsageRecorder]:
-    with closing(SqliteHistory(tmp_path / "history.sqlite3", 30)) as history, closing(UsageRecorder(history)) as usage:
-        yield usage
+def usage(tmp_path: Path) -> Generator[Usage]:
+    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as opened:
+        yield opened
 
 
 def text(page: httpx2.Response) -> str:
@@ -123,18 +121,18 @@ async def test_an_equal_definition_is_no_neighbour() -> None:
     assert "get_time" not in near
 
 
-async def test_a_tool_of_replicas_names_them_and_sums_their_calls(recorder: UsageRecorder) -> None:
+async def test_a_tool_of_replicas_names_them_and_sums_their_calls(usage: Usage) -> None:
     index = FakeIndex()
     for number in range(3):
         put_server(index, f"web{number}", [replicated_tool("echo")])
     counts = {"answers": 1, "calls": 2, "failed_calls": 1, "bytes": 512, "ms": 30}
     rows = {RowKey(today(), "ann", f"web{number}", "echo"): counts for number in range(2)}
-    recorder.history.add({**rows, RowKey(today(), "ann", "web0", "other"): {"answers": 9, "calls": 9}})
+    usage.add({**rows, RowKey(today(), "ann", "web0", "other"): {"answers": 9, "calls": 9}})
 
-    async with http_client(app_of(index, savings=recorder)) as http:
+    async with http_client(app_of(index, usage=usage)) as http:
         page = text(await http.get("/ui/tools/web1%3Aecho"))
 
-    assert "3 servers serve it; a call goes to one that answers. web0 running web1 running web2 running" in page
+    assert "3 servers serve it; a call goes to one that answers. web0 listed web1 listed web2 listed" in page
     assert "Name for calls echo" in page
     assert "Calls in 30 days 4 Failed calls 2 Mean duration of a call 15 ms In answers 2 Results 1.0 KiB" in page
 
@@ -183,17 +181,15 @@ async def test_nothing_in_a_definition_becomes_markup() -> None:
 # --- access ---
 
 
-async def test_a_caller_sees_only_the_tools_neighbours_and_calls_of_its_scope(
-    tmp_path: Path, recorder: UsageRecorder
-) -> None:
+async def test_a_caller_sees_only_the_tools_neighbours_and_calls_of_its_scope(tmp_path: Path, usage: Usage) -> None:
     index = FakeIndex()
     put_server(index, "clock", [replicated_tool("get_time")], "clock", groups=frozenset({"team"}))
     put_server(index, "files", [replicated_tool("read_file")], "files", groups=frozenset({"other"}))
     calls = {"answers": 0, "calls": 3, "bytes": 0}
-    recorder.history.add({RowKey(today(), caller, "clock", "get_time"): calls for caller in ("ann", "bob")})
+    usage.add({RowKey(today(), caller, "clock", "get_time"): calls for caller in ("ann", "bob")})
     known = static(tmp_path / "t.toml", ann=entry("good", groups=["team"]))
 
-    async with http_client(app_of(index, known, savings=recorder), "good") as http:
+    async with http_client(app_of(index, known, usage=usage), "good") as http:
         own, foreign, none = [
             await http.get(f"/ui/tools/{name}") for name in ("clock:get_time", "files:read_file", "files:none")
         ]

@@ -11,21 +11,22 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, Tool
 
+from query.answers.budget import ResponsePolicy, counting
+from query.answers.detail import summary
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.cursors import Cursors, own_cursors
-from query.cursors.store import MemoryStore
-from query.paging.budget import counting
-from query.paging.policy import ResponsePolicy
-from query.response.summary import summary
-from query.savings.ledger import Ledger
+from query.find import FURTHER_LOST
+from query.kept import Kept
+from query.records import Ledger
 from query.server.mcp import build_server
-from query.server.paging import CALL_TOOL
+from query.server.pages import CALL_TOOL
 from query.tools.registry import builtin_tools
-from query.tools.tool import Paging, ToolCallContext, ToolHandler
+from query.tools.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition
 from shared.settings import ResponseMode
+from shared.text.tokens import json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.silent_entries import SilentEntries
 
 pytestmark = pytest.mark.anyio
 
@@ -234,7 +235,7 @@ async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
     assert len(upstream.calls) == (tool == CALL_TOOL)
 
 
-@pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 76])
+@pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 22, "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
     async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream]) as client:
@@ -290,8 +291,7 @@ async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> Non
 
 
 async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
-    own = own_cursors()
-    answers = ResponsePolicy(Cursors(own.sealer, MemoryStore(60, max_bytes=100)))
+    answers = ResponsePolicy(Kept(max_bytes=100))
     async with client_of([Upstream(LONG)], policy=answers) as client:
         text, notice = texts(await client.call_tool(CALL_TOOL))
 
@@ -299,6 +299,39 @@ async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
     assert json.loads(notice) == {
         "warnings": ["This is not all, and the rest could not be kept: ask for less at once."]
     }
+
+
+async def test_while_the_store_is_down_tools_are_found_and_the_answer_says_that_there_are_more() -> None:
+    entries = SilentEntries()
+    policy = ResponsePolicy(Kept(entries))
+    async with client_of(builtin_tools(catalogue_of(*fleet(20), policy=policy)), policy=policy) as client:
+        while_down = await find(client)
+        entries.is_down = False
+        again = await find(client)
+
+    assert len(while_down["tools"]) == 8
+    assert (while_down.get("nextCursor"), while_down["warnings"]) == (None, [FURTHER_LOST])
+    assert while_down["token_metrics"]["answer_tokens"] == COUNT(json_text(while_down))
+    assert (again["tools"], bool(again["nextCursor"]), again["warnings"]) == (while_down["tools"], True, [])
+
+
+async def test_while_the_store_is_down_tools_that_need_a_cursor_are_errors_that_say_so() -> None:
+    entries = SilentEntries()
+    policy = ResponsePolicy(Kept(entries))
+    others = [Upstream("", f"files__{number:03}", "foreign") for number in range(200)]
+    offered = [*others, *builtin_tools(catalogue_of(*fleet(20), policy=policy))]
+    async with client_of(offered, policy=policy) as client:
+        with pytest.raises(MCPError, match=CURSOR_STORE_UNAVAILABLE):
+            await client.list_tools()
+        entries.is_down = False
+        cursor = (await find(client))["nextCursor"]
+        entries.is_down = True
+        refused = await client.call_tool("find_tool", {**QUESTION, "cursor": cursor})
+        entries.is_down = False
+        found = await find(client, cursor=cursor)
+
+    assert (refused.is_error, texts(refused)) == (True, [CURSOR_STORE_UNAVAILABLE])
+    assert len(found["tools"]) == 8
 
 
 @pytest.mark.parametrize("arguments", [{"max_tokens": 199}, {"max_tokens": "many"}, {"cursor": 7}])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.caller import Caller
-from query.policy.rules import Action, Annotation, Policy, annotations_of, policy_reader, read_policy
+from query.policy import Action, Annotation, Policy, annotations_of, policy_reader, read_policy
 from shared.catalog import ToolDefinition
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
@@ -63,6 +63,13 @@ def test_the_first_rule_whose_conditions_hold_decides() -> None:
 )
 def test_a_rule_is_for_the_callers_and_groups_that_it_names(conditions: dict[str, list[str]], denied: set[str]) -> None:
     assert {caller.name for caller in (ANN, BOB, ALL) if action(rule("deny", **conditions), caller) == "deny"} == denied
+
+
+def test_a_group_named_like_the_sign_for_everything_is_no_group_of_callers_that_see_everything() -> None:
+    starred = Caller("eve", frozenset({"*", "web"}))
+
+    assert action(rule("allow", groups=["*"]) + rule("deny"), starred) == "deny"
+    assert action(rule("allow", groups=["web"]) + rule("deny"), starred) == "allow"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
 from query.metrics import CatalogueGauges
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
@@ -99,7 +99,7 @@ def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
 
     found = gauges_of(catalogue)
 
-    states = {"running": 2, "stale": 1, "quarantined": 1, "stopped": 1, "awaited": 1}
+    states = {"listed": 2, "stale": 1, "quarantined": 1, "stopped": 1, "waiting": 1, "failing": 0, "installing": 0}
     assert {state: found[f'toolscale_servers{{state="{state}"}}'] for state in states} == states
     assert (found["toolscale_tools"], found["toolscale_tools_changed"]) == (6, 3)
     assert found['toolscale_catalogue_tokens{encoding="cl100k_base"}'] == 60
@@ -129,8 +129,8 @@ def test_the_states_of_servers_add_up_to_the_known_servers(
 
     assert sum(states.values()) == len(known)
     never = [server for server in known if server.status == "running" and server.last_listed_at is None]
-    assert states['toolscale_servers{state="awaited"}'] >= len(never)
-    assert {server.state for server in never} <= {"awaited"}
+    assert {server.state for server in never} <= {"waiting", "failing"}
+    assert sum(states[f'toolscale_servers{{state="{state}"}}'] for state in ("waiting", "failing")) >= len(never)
 
 
 def test_an_index_that_is_away_is_shown_and_hides_no_other_metric() -> None:

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent
 
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import build_server
 from query.tools.find_tool import FIND_TOOL
 from query.tools.registry import builtin_tools
@@ -148,7 +148,6 @@ async def test_the_output_schema_declares_the_bounds_of_the_metrics() -> None:
         "baseline_tokens",
         "returned_tokens",
         "tokens_saved",
-        "distinct_baseline_tokens",
         "answer_tokens",
         "uncounted_total",
     }

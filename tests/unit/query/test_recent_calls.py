@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -13,13 +13,12 @@ from unittest.mock import patch
 import pytest
 from structlog.testing import capture_logs
 
-from query.history import recent_calls
-from query.history.events import call_rows
-from query.history.periods import today
-from query.history.recent_calls import DAYS, NO_CALLS, REFRESH_S, CallCounts, RecentCalls
-from query.history.redis_store import RedisHistory
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import SavingsHistory, Sums, summed
+from query.usage import recent_calls
+from query.usage.recent_calls import DAYS, NO_CALLS, REFRESH_S, CallCounts, RecentCalls
+from query.usage.record import call_rows
+from query.usage.store_redis import RedisUsage
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Counts, Usage, Use, summed, today
 from shared.errors import HistoryUnavailable
 from shared.service.redis import connect
 from tests.support.fake_redis import FakeRedisServer
@@ -38,7 +37,7 @@ class Clock:
         return self.now_s
 
 
-class ScriptedHistory(SqliteHistory):
+class ScriptedHistory(SqliteUsage):
     """A history that fails or hangs where its test says so, and counts its reads."""
 
     def __init__(self, path: Path) -> None:
@@ -46,12 +45,19 @@ class ScriptedHistory(SqliteHistory):
         self.reads, self.is_down, self.answers = 0, False, threading.Event()
         self.answers.set()
 
-    def sums(self, first: date, last: date, counters: Collection[str]) -> Sums:
+    def sums(
+        self,
+        first: date,
+        last: date,
+        counters: Collection[str],
+        servers: Collection[str] | None = None,
+        tool: str | None = None,
+    ) -> Mapping[Use, Counts]:
         self.reads += 1
         self.answers.wait(30)
         if self.is_down:
             raise HistoryUnavailable("down")
-        return super().sums(first, last, counters)
+        return super().sums(first, last, counters, servers, tool)
 
 
 @pytest.fixture
@@ -67,17 +73,17 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def either(request: pytest.FixtureRequest, history: ScriptedHistory, fake_redis: FakeRedisServer) -> SavingsHistory:
-    return history if request.param == "sqlite" else RedisHistory(fake_redis.client(), 60)
+def either(request: pytest.FixtureRequest, history: ScriptedHistory, fake_redis: FakeRedisServer) -> Usage:
+    return history if request.param == "sqlite" else RedisUsage(fake_redis.client(), 60)
 
 
-def add(history: SavingsHistory, caller: str, tool: str, times: int = 1, days_ago: int = 0) -> None:
+def add(history: Usage, caller: str, tool: str, times: int = 1, days_ago: int = 0) -> None:
     """Record calls of this tool of the server `git`."""
     day = today() - timedelta(days=days_ago)
     history.add(summed(row for _ in range(times) for row in call_rows(day, caller, "git", tool, 10, 7)))
 
 
-def test_the_calls_are_a_callers_own_of_the_last_days(either: SavingsHistory) -> None:
+def test_the_calls_are_a_callers_own_of_the_last_days(either: Usage) -> None:
     add(either, "ann", "log", 2)
     add(either, "ann", "log", 3, days_ago=DAYS - 1)
     add(either, "ann", "log", 4, days_ago=DAYS)
@@ -124,7 +130,7 @@ def test_a_history_that_is_down_is_logged_once_and_the_last_counts_stay(history:
 def test_a_redis_that_is_down_fails_no_answer() -> None:
     with (
         patch.object(recent_calls, "FIRST_READ_S", 0.01),
-        closing(RedisHistory(connect("redis://127.0.0.1:9/0"), keep_days=2)) as down,
+        closing(RedisUsage(connect("redis://127.0.0.1:9/0"), keep_days=2)) as down,
         closing(RecentCalls(down)) as calls,
     ):
         assert calls.of("ann") == NO_CALLS

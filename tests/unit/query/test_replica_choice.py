@@ -6,8 +6,15 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from query.calling.breaker import FIRST_WAIT_S, LONGEST_WAIT_S, CircuitBreaker
-from query.calling.replica_choice import GIVEN_UP_S, GivenUp, LastReplicas, ReplicaChoice
+from query.calling.choice import (
+    FIRST_WAIT_S,
+    GIVEN_UP_S,
+    LONGEST_WAIT_S,
+    CircuitBreaker,
+    GivenUp,
+    LastReplicas,
+    ReplicaChoice,
+)
 from shared.catalog import ServerRecord
 from tests.support.calling import replica_record
 

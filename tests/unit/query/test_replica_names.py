@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,9 +12,9 @@ from query.calling.call import resolve_tool
 from query.calling.request import CallRequest
 from query.calling.tool_lookup import ResolvedName, resolve_tool_name
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.tools.describe_tool import DescribeRequest, describe_tools
-from shared.catalog import IndexedTool, Scope, ServerRecord
+from shared.catalog import IndexedTool, Scope, ServerRecord, ToolName
 from shared.errors import ToolNotFound
 from tests.support.calling import replica_record, replicated
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -24,7 +24,7 @@ OTHER_GET = make_tool("files", "get", description="reads a file")
 
 
 class _CountedReads(FakeIndex):
-    """An index that counts the reads of single records, and remembers the longest result of a lookup."""
+    """An index that counts the reads of single records, and remembers the most names of a lookup."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class _CountedReads(FakeIndex):
         self.records_read += 1
         return super().server(server_id)
 
-    def find_by_name(self, name: str, scope: Scope, limit: int) -> list[IndexedTool]:
-        found = super().find_by_name(name, scope, limit)
+    def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
+        found = super().tool_names(names, scope, limit)
         self.longest = max(self.longest, len(found))
         return found
 
@@ -111,13 +111,13 @@ def test_servers_whose_catalogues_differ_serve_a_definition_that_they_share() ->
     assert _called(catalogue, "get") == ["new1", "old1", "old2"]
 
 
-def test_definitions_that_differ_are_candidates_by_digest_where_they_are_replicated() -> None:
+def test_definitions_that_differ_are_candidates_by_server_and_each_has_a_name_by_digest() -> None:
     catalogue = _fleet(("web1", "one", GET), ("web2", "one", GET), ("files", "two", OTHER_GET))
 
     with pytest.raises(ToolNotFound) as caught:
         _resolved(catalogue, "get")
 
-    assert caught.value.candidates == ("files:get", GET.definition_name)
+    assert caught.value.candidates == ("files:get", "web1:get")
     assert _called(catalogue, GET.definition_name) == ["web1", "web2"]
     assert _called(catalogue, OTHER_GET.definition_name) == ["files"]
 
@@ -140,11 +140,11 @@ def test_a_cleared_digest_equals_no_other() -> None:
     assert caught.value.candidates == ("a:get", "b:get")
 
 
-def test_an_exact_name_has_precedence_over_a_digest() -> None:
+def test_a_tool_that_is_named_like_a_definition_receives_none_of_its_calls() -> None:
     named_so = make_tool("odd", GET.definition_name)
     catalogue = _fleet(("web1", "one", GET), ("web2", "one", GET), ("odd", "two", named_so))
 
-    assert _called(catalogue, GET.definition_name) == ["odd"]
+    assert _called(catalogue, GET.definition_name) == ["web1", "web2"]
     assert _called(catalogue, "odd:" + GET.definition_name) == ["odd"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from query.replicas.sets import ReplicaSets, replica_sets
+from query.replicas import ReplicaSets, replica_sets
 from shared.catalog import FEATURES_VERSION, OPERATOR_SOURCE, PRODUCER_PREFIX, Endpoint, Scope, Selection, ServerRecord
 
 

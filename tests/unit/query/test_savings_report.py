@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.history.events import TOOLS_LIST
-from query.history.periods import days_of
-from query.history.store import OTHERS, Counts, RowKey, Rows
-from query.reports.savings import SHOWN, report
+from query.usage.report import SHOWN, report
+from query.usage.usage import OTHERS, TOOLS_LIST, Counts, RowKey, Rows, days_of
 
 DAY = date(2026, 11, 21)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
 
+from query.answers.budget import PagedRequest, ToolRequest
 from query.calling.request import CallRequest
-from query.paging.budget import PagedRequest
-from query.paging.request import ToolRequest
 from query.search.request import FindRequest
 from query.server.mcp import service_of
 from query.tools.describe_tool import DescribeRequest
+from query.tools.get_active_toolset import ToolsetRequest
 from query.tools.get_savings_report import SavingsRequest
-from query.tools.listing import ListRequest
+from query.tools.list_available_tools import ListRequest
 from query.tools.registry import BUILTIN_TOOLS
-from query.toolsets.report import ToolsetRequest
 from tests.support.calling import catalogue_of, text_of, upstreams_to
 from tests.support.fakes import make_tool
 
@@ -78,12 +76,12 @@ def test_an_empty_optional_argument_counts_as_absent(model: type[ToolRequest], d
 @pytest.mark.parametrize("empty", [None, "", []], ids=repr)
 @pytest.mark.parametrize("name", SMALLEST)
 async def test_a_client_that_fills_in_every_argument_gets_the_same_answer(name: str, empty: object, mode: str) -> None:
-    with closing(upstreams_to({})) as upstreams:
-        async with Client(service_of(catalogue_of([make_tool("time", "now")]), upstreams), mode=mode) as client:
-            tool = {tool.name: tool for tool in (await client.list_tools()).tools}[name]
-            optional = tool.input_schema["properties"].keys() - SMALLEST[name].keys()
-            absent = await client.call_tool(name, SMALLEST[name])
-            filled = await client.call_tool(name, SMALLEST[name] | dict.fromkeys(optional, empty))
+    upstreams = upstreams_to({})
+    async with Client(service_of(catalogue_of([make_tool("time", "now")]), upstreams), mode=mode) as client:
+        tool = {tool.name: tool for tool in (await client.list_tools()).tools}[name]
+        optional = tool.input_schema["properties"].keys() - SMALLEST[name].keys()
+        absent = await client.call_tool(name, SMALLEST[name])
+        filled = await client.call_tool(name, SMALLEST[name] | dict.fromkeys(optional, empty))
 
     assert filled == absent
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,18 @@ import pytest
 from mcp import Client
 
 from query.caller import Caller
-from query.catalogue import Catalogue
-from query.history import recent_calls
-from query.history.events import call_rows
-from query.history.periods import today
-from query.history.recent_calls import REFRESH_S, RecentCalls
-from query.history.recorder import UsageRecorder
-from query.history.redis_store import RedisHistory
-from query.history.sqlite_store import SqliteHistory
-from query.history.store import SavingsHistory, summed
-from query.savings.ledger import Ledger
+from query.catalogue import Catalogue, recorded
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
+from query.toolsets import offers
+from query.usage import recent_calls
+from query.usage.recent_calls import REFRESH_S, RecentCalls
+from query.usage.record import call_rows
+from query.usage.store_redis import RedisUsage
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Usage, summed, today
+from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, point_id
 from shared.service.redis import connect
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
@@ -51,35 +51,43 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def history(request: pytest.FixtureRequest, tmp_path: Path, fake_redis: FakeRedisServer) -> Generator[SavingsHistory]:
-    sqlite, redis = SqliteHistory(tmp_path / "savings.sqlite3", 30), RedisHistory(fake_redis.client(), 30)
+def history(request: pytest.FixtureRequest, tmp_path: Path, fake_redis: FakeRedisServer) -> Generator[Usage]:
+    sqlite, redis = SqliteUsage(tmp_path / "savings.sqlite3", 30), RedisUsage(fake_redis.client(), 30)
     with closing(sqlite), closing(redis):
         yield sqlite if request.param == "sqlite" else redis
 
 
-def index_with(budget_tokens: int) -> FakeIndex:
+def index_with(budget_tokens: int | None, costs: Mapping[str, int]) -> FakeIndex:
     """Return the server `mail`, and the toolset of all its tools with this enforced budget."""
     index, embedder = FakeIndex(), FakeEmbedder()
-    for name, tokens in COSTS.items():
+    for name, tokens in costs.items():
         index.upsert([ingested(make_tool("mail", name, f"{name} a mail", 100, model_tokens=tokens), embedder)])
     record = ServerRecord(
         server_id="mail", endpoint=Endpoint(), features_version=FEATURES_VERSION, last_listed_at=1.0, revision=1,
-        tool_count=len(COSTS), tokens={"cl100k_base": 400}, model_tokens={"cl100k_base": sum(COSTS.values())},
+        tool_count=len(costs), tokens={"cl100k_base": 100 * len(costs)},
+        model_tokens={"cl100k_base": sum(costs.values())},
     )  # fmt: skip
     index.put_server(record)
-    index.put_toolset(Toolset(name="mail", tools=("mail",), budget_tokens=budget_tokens, enforce=True))
+    enforce = budget_tokens is not None
+    index.put_toolset(Toolset(name="mail", tools=("mail",), budget_tokens=budget_tokens, enforce=enforce))
     return index
 
 
 @asynccontextmanager
 async def clients_of(
-    history: SavingsHistory, budget_tokens: int, *callers: Caller, calls: RecentCalls | None = None
+    history: Usage,
+    budget_tokens: int | None,
+    *callers: Caller,
+    calls: RecentCalls | None = None,
+    costs: Mapping[str, int] = COSTS,
 ) -> AsyncGenerator[list[Client]]:
     """Yield a client of each caller, all of the same new process; what they do is recorded when the block ends."""
-    index = index_with(budget_tokens)
-    with closing(UsageRecorder(history)) as recorder, closing(upstreams_to({})) as upstreams:
-        recorder.recent_calls = calls or recorder.recent_calls
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, recorder=recorder)
+    index = index_with(budget_tokens, costs)
+    made = Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1)
+    upstreams = upstreams_to({})
+    with recorded(made, history) as catalogue:
+        if calls:
+            catalogue = replace(catalogue, recent_calls=calls.of)
         services = [service_of(catalogue, upstreams, partial(known_as, caller)) for caller in callers]
         async with AsyncExitStack() as opened:
             yield [await opened.enter_async_context(Client(service)) for service in services]
@@ -89,7 +97,7 @@ def known_as(caller: Caller, _: object) -> Caller:
     return caller
 
 
-def use(history: SavingsHistory, caller: str, **times: int) -> None:
+def use(history: Usage, caller: str, **times: int) -> None:
     """Record so many calls of these tools."""
     for tool, count in times.items():
         history.add(summed(row for _ in range(count) for row in call_rows(today(), caller, "mail", tool, 10, 7)))
@@ -98,8 +106,11 @@ def use(history: SavingsHistory, caller: str, **times: int) -> None:
 async def offered(client: Client) -> tuple[list[str], list[str]]:
     """Return the tools of `mail` in `tools/list`, and its warnings."""
     page = await client.list_tools()
-    names = [tool.name.removeprefix("mail__") for tool in page.tools if tool.name.startswith("mail__")]
-    return names, list((page.meta or {}).get(WARNINGS_KEY, ()))
+    tools, warnings = page.tools, list((page.meta or {}).get(WARNINGS_KEY, ()))
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools = [*tools, *page.tools]
+    return [tool.name.removeprefix("mail__") for tool in tools if tool.name.startswith("mail__")], warnings
 
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -108,7 +119,7 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return dict(result.structured_content)
 
 
-async def test_the_most_called_tools_are_kept_then_the_cheapest(history: SavingsHistory) -> None:
+async def test_the_most_called_tools_are_kept_then_the_cheapest(history: Usage) -> None:
     use(history, "ann", send=3, archive=1)
 
     async with clients_of(history, 60, ANN) as (client,):
@@ -136,7 +147,7 @@ async def test_the_most_called_tools_are_kept_then_the_cheapest(history: Savings
 async def test_each_tool_that_still_fits_is_kept_in_the_order_of_use(
     tmp_path: Path, budget: int, times: dict[str, int], kept: Sequence[str]
 ) -> None:
-    with closing(SqliteHistory(tmp_path / "savings.sqlite3", 30)) as history:
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as history:
         use(history, "ann", **times)
 
         async with clients_of(history, budget, ANN) as (client,):
@@ -145,7 +156,7 @@ async def test_each_tool_that_still_fits_is_kept_in_the_order_of_use(
     assert found == kept
 
 
-async def test_calls_of_other_callers_do_not_count(history: SavingsHistory) -> None:
+async def test_calls_of_other_callers_do_not_count(history: Usage) -> None:
     use(history, "bob", archive=9)
 
     async with clients_of(history, 30, ANN, BOB) as (ann, bob):
@@ -157,7 +168,7 @@ async def test_calls_of_other_callers_do_not_count(history: SavingsHistory) -> N
     assert [cost["baseline_tokens"] for cost in costs] == [200, 300]
 
 
-async def test_a_call_of_a_left_out_tool_brings_it_into_later_lists(history: SavingsHistory) -> None:
+async def test_a_call_of_a_left_out_tool_brings_it_into_later_lists(history: Usage) -> None:
     async with clients_of(history, 30, ANN) as (client,):
         first, _ = await offered(client)
         # the name of an earlier list; the server is down, and the call counts
@@ -174,7 +185,7 @@ async def test_a_call_of_a_left_out_tool_brings_it_into_later_lists(history: Sav
     ]
 
 
-async def test_a_list_changes_only_when_the_calls_are_read_again(history: SavingsHistory) -> None:
+async def test_a_list_changes_only_when_the_calls_are_read_again(history: Usage) -> None:
     now_s = 0.0
     calls = RecentCalls(history, lambda: now_s)
 
@@ -194,7 +205,31 @@ async def test_a_list_changes_only_when_the_calls_are_read_again(history: Saving
     assert (baseline, later) == (200, 300)
 
 
-async def test_a_search_keeps_its_best_matches(history: SavingsHistory) -> None:
+async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "MAX_DIRECT", 20)
+    names = [f"tool_{number:02}" for number in range(25)]
+    by_point = sorted(names, key=lambda name: point_id("mail", name))
+    called = by_point[-4:]  # the last ones in the order of the index
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as history:
+        use(history, "ann", **dict.fromkeys(called, 1))
+
+        async with clients_of(history, None, ANN, costs=dict.fromkeys(names, 10)) as (client,):
+            pages = [await offered(client) for _ in range(2)]
+            shown = await answer(client, "get_active_toolset")
+
+    (kept, warnings), again = pages
+    assert again == (kept, warnings)
+    assert len(kept) == 20
+    assert set(called) <= set(kept)
+    assert set(kept) - set(called) <= set(by_point[:20])
+    assert warnings == ["Only 20 tools are offered directly, the most called first; find_tool finds the others."]
+    assert shown["warnings"] == warnings
+    assert len(shown["tools"]) == len(names)
+
+
+async def test_a_search_keeps_its_best_matches(history: Usage) -> None:
     use(history, "ann", browse=9, send=9)
 
     async with clients_of(history, 30, ANN) as (client,):
@@ -204,7 +239,7 @@ async def test_a_search_keeps_its_best_matches(history: SavingsHistory) -> None:
 
 
 async def test_a_history_that_is_down_leaves_the_cheapest_tools() -> None:
-    with closing(RedisHistory(connect("redis://127.0.0.1:9/0"), keep_days=2)) as down:
+    with closing(RedisUsage(connect("redis://127.0.0.1:9/0"), keep_days=2)) as down:
         async with clients_of(down, 30, ANN) as (client,):
             found = [await offered(client), await offered(client)]
             shown = await answer(client, "get_active_toolset")

@@ -12,14 +12,14 @@ from mcp.shared.exceptions import MCPError
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.savings.ledger import Ledger
+from query.records import Ledger
 from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
-from query.toolsets.budget import apply_budget
+from query.toolsets.offers import apply_budget
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.text.tokens import estimate_tool
 from shared.toolset import Toolset
-from tests.support.calling import text_of, upstreams_to
+from tests.support.calling import replicated, text_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import URL, app_of, entry, http_client, mcp_client, static
 
@@ -197,6 +197,23 @@ async def test_a_caller_without_a_toolset_is_told_so_and_may_look_at_any() -> No
     assert none["toolset"] is None
     assert none["meta"] == meta(0, 120)
     assert len(other["tools"]) == 4
+
+
+async def test_the_report_has_the_tools_and_the_budget_of_the_list_where_servers_are_replicas() -> None:
+    names = ("add", "log", "now", "zones")
+    catalogue = replicated(["one", "three", "two"], *(make_tool("", name, tokens=10) for name in names))
+    toolset = Toolset(name="dev", tools=("one", "two", "three"), budget_tokens=40, enforce=True)
+    catalogue.index.put_toolset(toolset)
+
+    async with Client(service_of(catalogue, upstreams_to({}), lambda _: Caller("ann", toolset="dev"))) as client:
+        listed = await client.list_tools()
+        shown = await answer(client, "get_active_toolset")
+
+    assert {tool.name for tool in listed.tools} - OURS == {f"one__{name}" for name in names}
+    assert [tool["namespacedName"] for tool in shown["tools"]] == [f"one:{name}" for name in names]
+    assert (shown["leftOut"], shown["warnings"], (listed.meta or {}).get(WARNINGS_KEY)) == ([], [], None)
+    assert (shown["budget"]["used"], shown["budget"]["exceededBy"]) == (40, 0)
+    assert "missing" not in shown
 
 
 async def test_a_caller_of_one_toolset_is_not_shown_another() -> None:

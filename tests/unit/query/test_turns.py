@@ -259,11 +259,11 @@ def _open_embedded(settings: Settings) -> None:
         pass
 
 
-@pytest.mark.parametrize("open_service", [partial(serve, stdio=True), _open_embedded])
+@pytest.mark.parametrize("open_service", [serve, _open_embedded])
 async def test_a_service_on_a_qdrant_server_has_more_turns(
     own_turns: Turns, tmp_path: Path, open_service: Callable[[Settings], object]
 ) -> None:
-    settings = Settings.model_validate({"qdrant_url": "http://127.0.0.1:9", "data_dir": tmp_path})
+    settings = Settings.model_validate({"qdrant_url": "http://127.0.0.1:9", "data_dir": tmp_path, "port": 0})
     with pytest.raises(IndexUnavailable):
         open_service(settings)
 

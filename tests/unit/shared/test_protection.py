@@ -16,7 +16,6 @@ SECRETS = {
     "OTEL_EXPORTER_OTLP_HEADERS": "authorization=a-token",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "authorization=another-token",
     "TOOLSCALE_QDRANT_API_KEY": "a-key",
-    "TOOLSCALE_CURSOR_KEY": "x" * 32,
     "toolscale_events_token": "t" * 16,
     "TOOLSCALE_CREDENTIAL_GITHUB": "a-token",
 }
@@ -30,7 +29,7 @@ def withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCALE_PORT", "1234")
     settings = load_settings()
     withhold_secrets()
-    assert (settings.cursor_key, settings.events_token) == ("x" * 32, "t" * 16)
+    assert settings.events_token == "t" * 16
 
 
 def test_no_secret_stays_in_the_environment_and_other_settings_do() -> None:
@@ -48,4 +47,4 @@ def test_the_full_environment_has_the_withheld_secrets() -> None:
 def test_a_second_call_keeps_the_secrets_of_the_first() -> None:
     withhold_secrets()
 
-    assert full_environment()["TOOLSCALE_CURSOR_KEY"] == "x" * 32
+    assert full_environment()["TOOLSCALE_QDRANT_API_KEY"] == "a-key"

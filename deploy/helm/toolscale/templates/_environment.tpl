@@ -80,8 +80,20 @@
   value: "9464"
 {{- end -}}
 
+{{/* The service that `kubectl exec ... -- toolscale` asks, and its token. */}}
+{{- define "toolscale.commandsEnv" -}}
+- name: TOOLSCALE_URL
+  value: http://{{ include "toolscale.fullname" . }}-query:{{ .Values.query.service.port }}
+{{- with .Values.query.commandToken }}
+{{- if .existingSecret }}
+{{ include "toolscale.secretEnv" (dict "name" "TOOLSCALE_TOKEN" "secret" .existingSecret "key" .key) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Settings of connections to servers. */}}
 {{- define "toolscale.serversEnv" -}}
+{{ include "toolscale.commandsEnv" . }}
 - name: TOOLSCALE_ALLOWED_HOSTS
   value: {{ .Values.allowedHosts | quote }}
 {{- if or .Values.config.existingConfigMap .Values.config.existingSecret }}

@@ -7,9 +7,6 @@
 {{- if and .jwt.issuer (not (and .jwt.jwks .jwt.publicUrl)) -}}
 {{- fail "query.jwt: an issuer needs jwks, its keys, and publicUrl, the audience of its tokens" -}}
 {{- end -}}
-{{- if and (or .autoscaling.enabled (gt (int .replicas) 1)) (not .cursorKey.existingSecret) -}}
-{{- fail "query.cursorKey.existingSecret: several replicas need the same key, else a cursor is valid in one of them only" -}}
-{{- end -}}
 {{- if and .ingress.enabled .allowUnauthenticated -}}
 {{- fail "query.ingress: not together with allowUnauthenticated, since every client could call any tool" -}}
 {{- end -}}
@@ -70,11 +67,6 @@
 {{- if .allowUnauthenticated }}
 - name: TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND
   value: "true"
-{{- end }}
-{{- with .cursorKey }}
-{{- if .existingSecret }}
-{{ include "toolscale.secretEnv" (dict "name" "TOOLSCALE_CURSOR_KEY" "secret" .existingSecret "key" .key) }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -1,0 +1,268 @@
+"""One connection per server, opened by the first call and kept while it is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from query.calling.connection import CallDeadline, Connection, NothingSent
+from query.calling.limits import Admission, CallLimits, ResultSlot
+from shared.catalog import Endpoint
+from shared.errors import CallsExhausted, Delivery, ServerError, ServerTimeout, ServerUnreachable, ToolscaleError
+from shared.text.invisible import mark_text
+from shared.upstream.target import StdioTarget, Target
+
+if TYPE_CHECKING:
+    from query.calling.upstream_request import ResultT, UpstreamRequest
+
+# A server may work for some seconds without a message.
+LONG_SILENCE_S = 10.0
+# Lookups have threads of their own, since a name server may be slow.
+LOOKUP_THREADS = 16
+
+Dial = Callable[[str, Endpoint], Target]
+"""Resolves a server's id and endpoint to an allowed target; blocks, and raises a ServerError."""
+
+ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Receives progress, the total if it is known, and a message."""
+
+T = TypeVar("T")
+
+_log = structlog.get_logger()
+
+
+class Progress:
+    """Reports progress to the caller; a slow caller gets only the latest."""
+
+    def __init__(self, report: ReportProgress) -> None:
+        self._report = report
+        self._latest: tuple[float, float | None, str | None] | None = None
+        self._reported: anyio.Event | None = None
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report this, unless newer progress arrives before the caller is ready."""
+        self._latest = (progress, total, mark_text(message) if message else message)
+        if self._reported is not None:
+            return
+        self._reported = anyio.Event()
+        try:
+            while self._latest is not None:
+                latest, self._latest = self._latest, None
+                await self._report(*latest)
+        finally:
+            self._reported.set()
+            self._reported = None
+
+    async def drain(self) -> None:
+        """Return when all progress is reported: none may follow the result."""
+        if self._reported is not None:
+            await self._reported.wait()
+
+
+def _ignore(_: ServerError) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallResources:
+    """The caller's side of a call: where progress goes, and the slot for a large result.
+
+    `on_failover` is called with the error of each replica that another replaces.
+    """
+
+    progress: Progress
+    slot: ResultSlot
+    on_failover: Callable[[ServerError], None] = _ignore
+
+
+class Sessions:
+    """The connections to servers, in one event loop."""
+
+    def __init__(self, resolve_target: Dial, limits: CallLimits, admission: Admission) -> None:
+        self._resolve_target = resolve_target
+        self._limits = limits
+        self._admission = admission
+        self._connections: dict[str, Connection] = {}
+        self._not_ended: dict[Connection, asyncio.Task[None]] = {}
+        self._lookups: dict[tuple[str, Endpoint], asyncio.Task[Target]] = {}
+        self._lookup_threads = anyio.CapacityLimiter(LOOKUP_THREADS)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def call(
+        self, call: UpstreamRequest[ResultT], endpoint: Endpoint, resources: CallResources, deadline: CallDeadline
+    ) -> ResultT:
+        """Call a tool and return its server's result. The `delivery` of a ServerError is that of this call.
+
+        Raises:
+            ServerTimeout: no answer in time; the server was sent a cancellation.
+            CallsExhausted: too many connections in use, or too many large results in memory.
+            AddressForbidden: the endpoint may not be connected to.
+            ServerError: no connection, it broke, or the server returned an error or an invalid result.
+        """
+        began = anyio.current_time()
+        target: Target | None = None
+        with deadline.scope:
+            target = await self._resolve(call.server_id, endpoint)
+            result = await self._call(call, target, resources, deadline)
+            await resources.progress.drain()
+            return result
+        if not deadline.is_connected:
+            reason = _not_connected(target, deadline.connect_by - began, self._limits.start_timeout_s)
+            raise ServerTimeout(call.server_id, reason).with_delivery(Delivery.NOT_SENT)
+        raise self._out_of_time(call.server_id, began, resources.slot)
+
+    async def open(self, server_id: str, endpoint: Endpoint, protocol_version: str | None) -> None:
+        """Return once the connection to a server is open, without a call.
+
+        Raises:
+            CallsExhausted: all connections are in use.
+            ServerError: it cannot be opened.
+        """
+        with anyio.move_on_after(self._limits.timeout_s):
+            target = await self._resolve(server_id, endpoint)
+            connection = await self._connection(server_id, target, protocol_version)
+            await connection.opened()
+            return
+        raise ServerTimeout(server_id, f"no connection within {self._limits.timeout_s:g} s")
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin work that outlives the request of its caller, and that `aclose` ends."""
+        # an empty context: the log and the trace of the request that came first are not those of a connection
+        task = asyncio.create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """End all calls, connections and child processes."""
+        for connection, task in self._not_ended.items():
+            connection.abort()
+            self._tasks.discard(task)
+        for task in self._tasks:
+            task.cancel()
+        if ending := [*self._not_ended.values(), *self._tasks]:
+            await asyncio.wait(ending)
+
+    def has_connection(self, server_id: str) -> bool:
+        """Return whether a connection to the server accepts calls."""
+        connection = self._connections.get(server_id)
+        return connection is not None and connection.accepts_calls
+
+    def note_cancellation(self, server_id: str, began: float, slot: ResultSlot) -> bool:
+        """Return whether the server sent nothing since a call began that its caller cancelled.
+
+        The connection is retired after a long silence only: it may have the state of other callers.
+        """
+        used = self._connections.get(server_id)
+        if self._waits_for_slot(used, slot) or (used and not used.is_silent_since(began)):
+            return False
+        if used and anyio.current_time() - began >= LONG_SILENCE_S:
+            used.retire_if_silent_since(began)
+        return True
+
+    def may_have_state(self, server_id: str) -> bool:
+        """Return whether the server may keep state for the connection to it."""
+        connection = self._connections.get(server_id)
+        return connection is not None and connection.may_have_state
+
+    async def _resolve(self, server_id: str, endpoint: Endpoint) -> Target:
+        """Return the target; calls of one server share a lookup, which outlives their cancellation."""
+        key = server_id, endpoint
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            lookup = self._lookups[key] = self.start(self._look_up(server_id, endpoint))
+            lookup.add_done_callback(lambda done: self._looked_up(key, done))
+        try:
+            return await asyncio.shield(lookup)
+        except ServerError as error:
+            raise error.with_delivery(Delivery.NOT_SENT) from error
+
+    async def _look_up(self, server_id: str, endpoint: Endpoint) -> Target:
+        return await anyio.to_thread.run_sync(
+            self._resolve_target, server_id, endpoint, limiter=self._lookup_threads, abandon_on_cancel=True
+        )
+
+    def _looked_up(self, key: tuple[str, Endpoint], done: asyncio.Task[Target]) -> None:
+        del self._lookups[key]
+        if not done.cancelled():
+            done.exception()  # else asyncio logs the error of a lookup whose calls were cancelled
+
+    async def _call(
+        self, call: UpstreamRequest[ResultT], target: Target, resources: CallResources, deadline: CallDeadline
+    ) -> ResultT:
+        for _ in range(2):
+            deadline.connecting()
+            connection = await self._connection(call.server_id, target, call.protocol_version)
+            try:
+                return await connection.call(call, resources.progress, resources.slot, deadline)
+            except NothingSent:
+                connection.retire()
+        broke = ServerUnreachable(call.server_id, "the connection broke twice before the call was sent")
+        raise broke.with_delivery(Delivery.NOT_SENT)
+
+    async def _connection(self, server_id: str, target: Target, protocol_version: str | None) -> Connection:
+        while True:
+            connection = self._connections.get(server_id)
+            if connection is not None and connection.accepts_calls and connection.is_for(target):
+                return connection
+            if connection is not None:
+                connection.retire()
+            if len(self._not_ended) < self._limits.max_connections:
+                slot = self._admission.slot(f"server {server_id}")
+                connection = Connection(server_id, target, self._limits, slot, protocol_version)
+                self._connections[server_id] = connection
+                self._not_ended[connection] = self.start(self._keep(server_id, connection))
+                return connection
+            await self._make_room()
+
+    async def _keep(self, server_id: str, connection: Connection) -> None:
+        try:
+            await connection.run()
+        except Exception:  # noqa: BLE001  # its calls have an error, and nobody awaits this task
+            _log.exception("connection_failed", server=server_id)
+        finally:
+            del self._not_ended[connection]
+            if self._connections.get(server_id) is connection:
+                del self._connections[server_id]
+
+    async def _make_room(self) -> None:
+        """Wait until a connection has ended; retire the least recently used one if none is ending.
+
+        Raises:
+            CallsExhausted: all connections are in use.
+        """
+        unused = [connection for connection in self._not_ended if connection.in_flight == 0]
+        if not unused:
+            held = f"all {self._limits.max_connections} connections to servers are in use"
+            raise CallsExhausted(f"{held}; call again in a few seconds")
+        if all(connection.accepts_calls for connection in unused):
+            min(unused, key=lambda connection: connection.last_used).retire()
+        await asyncio.wait(self._not_ended.values(), return_when=asyncio.FIRST_COMPLETED)
+
+    def _out_of_time(self, server_id: str, began: float, slot: ResultSlot) -> ToolscaleError:
+        used = self._connections.get(server_id)
+        if self._waits_for_slot(used, slot):
+            return self._admission.no_slot()
+        if used:
+            used.retire_if_silent_since(began)
+        return ServerTimeout(server_id, f"no answer within {self._limits.timeout_s:g} s")
+
+    @staticmethod
+    def _waits_for_slot(used: Connection | None, slot: ResultSlot) -> bool:
+        return slot.is_waiting or (used is not None and used.waits_for_slot)
+
+
+def _not_connected(target: Target | None, waited_s: float, start_timeout_s: float) -> str:
+    limit = f"within {waited_s:.3g} s"
+    if target is None:
+        return f"its host name was not looked up {limit}"
+    if isinstance(target, StdioTarget) and waited_s < start_timeout_s:
+        # a second child would install the same packages at the same time
+        return f"not started {limit}; the start continues, so call again later"
+    return f"no connection {limit}"

@@ -1,1 +1,0 @@
-"""Answers within a budget of tokens: counted, summarised, divided into pages; nothing is dropped."""

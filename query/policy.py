@@ -1,0 +1,146 @@
+"""The rules of the operator's policy file: for each call allow, ask or deny.
+
+The first rule whose conditions all hold decides; without one, the call is allowed. Within a list, one entry suffices.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from shared.errors import ConfigInvalid
+from shared.service.files import WatchedFile
+from shared.validation import first_problem
+
+if TYPE_CHECKING:
+    from query.caller import Caller
+    from shared.catalog import ToolDefinition
+    from shared.settings import Settings
+
+Action = Literal["allow", "ask", "deny"]
+Annotation = Literal[
+    "read_only", "not_read_only", "destructive", "not_destructive", "idempotent", "not_idempotent", "open_world",
+    "closed_world",
+]  # fmt: skip
+# The group of a caller who sees everything, as in the token file.
+EVERYTHING = "*"
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class Rule(BaseModel):
+    """One table of the file; an absent condition always holds. Callers, servers and tools are shell patterns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    callers: Texts | None = None
+    groups: Texts | None = None
+    servers: Texts | None = None
+    tools: Texts | None = None
+    annotations: Annotated[tuple[Annotation, ...], Field(min_length=1)] | None = None
+    action: Action
+
+    def is_for(self, caller: Caller) -> bool:
+        """Return whether the conditions on the caller hold."""
+        # an issuer may name a group like the sign for everything
+        groups = {EVERYTHING} if caller.groups is None else caller.groups - {EVERYTHING}
+        return _matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
+
+    def covers(self, server_id: str, definition: ToolDefinition) -> bool:
+        """Return whether the conditions on the server and the tool hold."""
+        return (
+            _matches(server_id, self.servers)
+            and _matches(definition.name, self.tools)
+            and (self.annotations is None or not annotations_of(definition).isdisjoint(self.annotations))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRules:
+    """The rules for one caller, in their order. Equal for callers whom the policy does not distinguish."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def action(self, server_id: str, definition: ToolDefinition) -> Action:
+        """Return the action for a call of this tool on this server."""
+        for rule in self.rules:
+            if rule.covers(server_id, definition):
+                return rule.action
+        return "allow"
+
+
+class Policy(BaseModel):
+    """The content of the file; without rules, every call is allowed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rules: tuple[Rule, ...] = ()
+
+    def of(self, caller: Caller) -> CallerRules:
+        """Return the rules for this caller."""
+        return CallerRules(tuple(rule for rule in self.rules if rule.is_for(caller)))
+
+
+ReadPolicy = Callable[[], Policy]
+"""Returns the policy as it is now. Safe to call from any thread."""
+
+
+def no_policy() -> Policy:
+    """Return a policy without rules."""
+    return Policy()
+
+
+def policy_reader(settings: Settings) -> ReadPolicy:
+    """Return a function that reads the policy file of the settings again after a change.
+
+    Raises:
+        ConfigInvalid: the file is invalid.
+    """
+    return WatchedFile(settings.policy_file, read_policy).read if settings.policy_file else no_policy
+
+
+def read_policy(path: Path) -> Policy:
+    """Return the policy of a file.
+
+    Raises:
+        ConfigInvalid: the file is unreadable, is not TOML, or has an invalid rule.
+    """
+    try:
+        return Policy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise ConfigInvalid(f"{path}: {first_problem(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigInvalid(f"{path}: expected TOML in UTF-8: {error}") from error
+
+
+def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:
+    """Return the annotations that hold for a tool by its hints, which are claims of its server.
+
+    Absent and invalid hints have the defaults of MCP: not read-only, destructive, not idempotent, open world.
+    A tool that declares itself read-only and destructive counts as both.
+    """
+    declared = definition.as_object().get("annotations")
+    hints = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
+    read_only = hints.get("readOnlyHint") is True
+    destructive = hints["destructiveHint"] if isinstance(hints.get("destructiveHint"), bool) else not read_only
+    return frozenset(
+        (
+            "read_only" if read_only else "not_read_only",
+            "destructive" if destructive else "not_destructive",
+            "idempotent" if hints.get("idempotentHint") is True else "not_idempotent",
+            "closed_world" if hints.get("openWorldHint") is False else "open_world",
+        )
+    )
+
+
+def _matches(name: str, patterns: Sequence[str] | None) -> bool:
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,334 @@
+"""The records of servers, kept in memory and brought up to date on each use: the hot path of the baseline.
+
+The index's exact sum over the tools defines a baseline; the records are a cache of it, which the workers audit.
+
+Every reconcile writes a server's sums to its record together with a revision, in microseconds since the
+epoch, which only grows. A refresh reads the records above the highest known revision: mostly none.
+A read that begins after several requests serves all of them: under load, most requests read nothing.
+A periodic comparison of revisions finds the records that this misses, at a fraction of the cost of reading them.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
+from itertools import islice
+from typing import get_args
+
+from query.replicas import ReplicaSets, replica_sets
+from query.savings import UNCOUNTED_SHOWN, Baseline
+from query.turns import began_at_s
+from shared.catalog import Encoding, Scope, ServerRecord, Status
+from shared.errors import IndexUnavailable
+from shared.index.tools import ToolIndex
+
+# A revision is assigned before its record is written, so a lower one may become visible after a higher one.
+OVERLAP_US = 60_000_000
+# Comparing the overlap costs as much as there were reconciles in it: too much for each call.
+OVERLAP_EVERY_S = 1.0
+# Finds what was written later than the overlap reaches back.
+EVERYTHING_EVERY_S = 60.0
+# Reading all records at once is faster than reading more than these one by one.
+FEW = 100
+# Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
+CACHED_SCOPES = 256
+
+
+Run = Callable[[Callable[[], None]], None]
+
+
+def run_now(compare: Callable[[], None]) -> None:
+    """Compare before the answer."""
+    compare()
+
+
+def run_behind(compare: Callable[[], None]) -> None:
+    """Compare in a thread; a comparison that fails is repeated by a later request."""
+
+    def suppressed() -> None:
+        with suppress(IndexUnavailable):
+            compare()
+
+    threading.Thread(target=suppressed, name="toolscale ledger", daemon=True).start()
+
+
+class Ledger:
+    """The server records of an index, as sums for any scope. Safe to call from several threads.
+
+    A baseline includes every record that was written before its request began, unless a higher revision overtook it.
+    An overtaken record follows with a comparison: of the overlap, OVERLAP_EVERY_S after the one before. A record that
+    is later than the overlap, or has a lower revision than before, follows with that of all, each EVERYTHING_EVERY_S.
+    Requests start the comparisons; with `run_behind` they do not wait for them, and read the earlier sums.
+    """
+
+    def __init__(self, index: ToolIndex, clock_s: Callable[[], float] = time.monotonic, run: Run = run_now) -> None:
+        self._index, self._clock_s, self._run = index, clock_s, run
+        self._refreshing, self._comparing, self._renewing = threading.Lock(), threading.Lock(), threading.Lock()
+        self._records = Records({})
+        self._highest = 0
+        self._read_at_s = -math.inf
+        self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
+
+    def refresh(self) -> None:
+        """Read the records that changed, unless a read has begun since the request did; each baseline does so too.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        asked_at_s = began_at_s() or self._clock_s()
+        with self._refreshing:
+            if self._read_at_s > asked_at_s:
+                return
+            now_s = self._clock_s()
+            self._read_news(now_s)
+            self._read_at_s = now_s
+        newer_than = self._compared_next(now_s)
+        if newer_than is not None and not self._comparing.locked():
+            self._run(partial(self._compare, newer_than, now_s))
+
+    def state(self) -> object:
+        """Return an object that is the same one until a server's record changes.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self.refresh()
+        return self._records
+
+    def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the cost of all tools in the scope.
+
+        A scope that divides a server's tools is summed by the index, exactly, which takes longer.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self.refresh()
+        is_whole = scope.is_of_whole_servers
+        return self._records.within(scope).cost(encoding) if is_whole else self._summed(scope, encoding)
+
+    def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
+        """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
+
+        Raises:
+            IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
+        """
+        self.refresh()
+        admitted = [record for record in self._records.by_id.values() if scope.admits(record)]
+        if scope.is_of_whole_servers:
+            costs = self._records.costs(encoding)
+            return {record.server_id: costs[record.server_id] for record in admitted}
+        return {record.server_id: self._of_records([record], scope, encoding) for record in admitted}
+
+    def of_servers(self, server_ids: Collection[str], scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the cost of these servers' tools in the scope, as of the last refresh.
+
+        Raises:
+            IndexUnavailable: the sums over a part of a server's tools could not be read.
+        """
+        known = (self._records.by_id.get(server_id) for server_id in server_ids)
+        return self._of_records([record for record in known if record and scope.admits(record)], scope, encoding)
+
+    def known(self, scope: Scope) -> list[ServerRecord]:
+        """Return the records of all servers in the scope, of every status, sorted by id.
+
+        A reconcile without changes writes its time under the previous revision, so such times lag by up to
+        EVERYTHING_EVERY_S. Reading all records again takes most of a second with ten thousand servers.
+
+        Raises:
+            IndexUnavailable: the records could not be read.
+        """
+        self.refresh()
+        self._renew()
+        return self.records(scope)
+
+    def records(self, scope: Scope) -> list[ServerRecord]:
+        """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
+        scopes = {status: replace(scope, status=status) for status in get_args(Status)}
+        admitted = (record for record in self._records.by_id.values() if scopes[record.status].admits(record))
+        return sorted(admitted, key=lambda record: record.server_id)
+
+    def being_listed(self, scope: Scope) -> tuple[int, int]:
+        """Return how many servers of the scope are not listed yet, and of how many, as of the last refresh."""
+        return self._records.within(scope).being_listed
+
+    def corpus(self, scope: Scope) -> Scope:
+        """Return a scope of the same tools, without any condition if it has all tools of the index.
+
+        As of the last refresh.
+        """
+        is_whole = scope == Scope() and self._records.are_running
+        return Scope(status=None) if is_whole else scope
+
+    def revisions(self, scope: Scope) -> tuple[int, ...]:
+        """Return the revisions of the scope's servers, as of the last refresh: equal ones have the same tools."""
+        return self._records.within(scope).revisions
+
+    def record(self, server_id: str) -> ServerRecord | None:
+        """Return the record of a server, as of the last refresh; None: it is not known."""
+        return self._records.by_id.get(server_id)
+
+    def replica_sets(self, scope: Scope, until: int | None = None) -> ReplicaSets:
+        """Return the replica sets of the scope's servers, as of the last refresh.
+
+        Servers that changed after the revision `until` are in no set with others.
+        """
+        is_current = until is None or max(self.revisions(scope), default=0) <= until
+        return self._records.replica_sets(scope, None if is_current else until)
+
+    def stale_since(self, server_id: str) -> float | None:
+        """Return since when a server's list could not be renewed, in seconds since the epoch; None: it is fresh.
+
+        As of the last refresh.
+        """
+        record = self._records.by_id.get(server_id)
+        return record.stale_since if record else None
+
+    def _of_records(self, records: Collection[ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
+        if scope.is_of_whole_servers or not records:
+            return summed(records, encoding)
+        return self._summed(replace(scope, servers=frozenset(record.server_id for record in records)), encoding)
+
+    def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
+        """Return the exact sum over the tools of a scope that divides some servers' tools."""
+        summed = self._index.token_sum(scope, encoding)
+        model_tokens = self._index.token_sum(scope, encoding, "model").tokens
+        names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
+        return Baseline(summed.tokens, summed.counted + summed.uncounted, tuple(names), summed.uncounted, model_tokens)
+
+    def _read_news(self, now_s: float) -> None:
+        is_first, records = not self._highest, self._index.servers(newer_than=self._highest)
+        if records:
+            self._records = self._records.updated(records)
+            self._highest, self._news_at_s = max(record.revision for record in records), now_s
+        if is_first:
+            self._all_compared_at_s = self._overlap_compared_at_s = self._renewed_at_s = now_s
+
+    def _compared_next(self, now_s: float) -> int | None:
+        """Return the revision above which revisions are to be compared now; 0: all; None: none."""
+        if now_s - self._all_compared_at_s >= EVERYTHING_EVERY_S:
+            return 0
+        is_settled = self._overlap_compared_at_s - self._news_at_s > OVERLAP_US / 1e6
+        is_due = now_s - self._overlap_compared_at_s >= OVERLAP_EVERY_S and not is_settled
+        return max(self._highest - OVERLAP_US, 0) if is_due else None
+
+    def _compare(self, newer_than: int, now_s: float) -> None:
+        """Read the records with another revision; a comparison of all also removes those that are gone."""
+        with self._comparing:
+            before = self._records.by_id
+            revisions = self._index.revisions(newer_than=newer_than)
+            differing = [
+                server
+                for server, revision in revisions.items()
+                if server not in before or before[server].revision != revision
+            ]
+            gone = [] if newer_than else [server for server in before if server not in revisions]
+            self._replace(before, self._read(differing, newer_than), gone)
+            self._overlap_compared_at_s = now_s
+            self._all_compared_at_s = self._all_compared_at_s if newer_than else now_s
+
+    def _replace(self, before: Mapping[str, ServerRecord], read: Iterable[ServerRecord], gone: Iterable[str]) -> None:
+        """Replace the records, except those that a refresh replaced since `before`, which are newer."""
+        with self._refreshing:
+            now = self._records.by_id
+            records = [record for record in read if now.get(record.server_id) is before.get(record.server_id)]
+            removed = [server for server in gone if now.get(server) is before[server]]
+            self._records = self._records.updated(records, removed)
+
+    def _read(self, servers: list[str], newer_than: int) -> list[ServerRecord]:
+        if len(servers) > FEW:
+            return self._index.servers(newer_than=newer_than)
+        return [record for server in servers if (record := self._index.server(server))]
+
+    def _renew(self) -> None:
+        """Read all records again once they are old; a record that a refresh replaced during the read stays."""
+        with self._renewing:
+            begun_s, before = self._clock_s(), self._records.by_id
+            if begun_s - self._renewed_at_s < EVERYTHING_EVERY_S:
+                return
+            self._replace(before, self._index.servers(), ())
+            self._renewed_at_s = begun_s
+
+
+class Records:
+    """The records of one moment by server id, with what they add up to in each scope. Safe to use from several threads.
+
+    They never change: `updated` returns others, so each sum is computed once.
+    """
+
+    def __init__(self, by_id: Mapping[str, ServerRecord]) -> None:
+        self.by_id = by_id
+        self._costs: dict[Encoding, Mapping[str, Baseline]] = {}
+        self._within = lru_cache(CACHED_SCOPES)(partial(ScopeRecords, by_id.values()))
+        self._replica_sets = lru_cache(CACHED_SCOPES)(partial(replica_sets, by_id.values()))
+
+    def updated(self, records: Iterable[ServerRecord], gone: Collection[str] = ()) -> Records:
+        """Return these records with `records` replaced and `gone` removed; itself, if nothing differs."""
+        changed = {record.server_id: record for record in records if record != self.by_id.get(record.server_id)}
+        if not changed and not gone:
+            return self
+        kept = {server: record for server, record in self.by_id.items() if server not in gone} if gone else self.by_id
+        return Records({**kept, **changed})
+
+    @cached_property
+    def are_running(self) -> bool:
+        """Whether there are servers, and all run."""
+        return bool(self.by_id) and all(record.status == "running" for record in self.by_id.values())
+
+    def costs(self, encoding: Encoding) -> Mapping[str, Baseline]:
+        """Return the cost of each server's tools."""
+        if encoding not in self._costs:
+            self._costs[encoding] = {server: summed([record], encoding) for server, record in self.by_id.items()}
+        return self._costs[encoding]
+
+    def within(self, scope: Scope) -> ScopeRecords:
+        """Return the records that a scope admits."""
+        return self._within(scope)
+
+    def replica_sets(self, scope: Scope, until: int | None) -> ReplicaSets:
+        """Return the replica sets of a scope, without servers that changed after a revision."""
+        return self._replica_sets(scope, until)
+
+
+class ScopeRecords:
+    """The records that a scope admits."""
+
+    def __init__(self, records: Iterable[ServerRecord], scope: Scope) -> None:
+        self.records = tuple(filter(scope.admits, records))
+        self._costs: dict[Encoding, Baseline] = {}
+
+    def cost(self, encoding: Encoding) -> Baseline:
+        """Return the cost of all tools of these servers."""
+        if encoding not in self._costs:
+            self._costs[encoding] = summed(self.records, encoding)
+        return self._costs[encoding]
+
+    @cached_property
+    def revisions(self) -> tuple[int, ...]:
+        """The revisions of these servers, sorted."""
+        return tuple(sorted(record.revision for record in self.records))
+
+    @cached_property
+    def being_listed(self) -> tuple[int, int]:
+        """How many of these servers are not listed yet, and of how many."""
+        awaited = sum(not record.is_listed and record.stale_since is None for record in self.records)
+        return awaited, len(self.records)
+
+
+def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
+    """Return the cost of these servers' tools; a server that was never listed adds nothing."""
+    listed = [record for record in records if record.is_listed]
+    uncounted = [record for record in listed if record.uncounted.get(encoding)]
+    names = (f"{record.server_id}:{name}" for record in uncounted for name in record.uncounted[encoding])
+    return Baseline(
+        tokens=sum(record.tokens.get(encoding, 0) for record in listed),
+        tools=sum(record.tool_count for record in listed),
+        uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
+        model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
+        uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
+    )

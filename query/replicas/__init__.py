@@ -1,1 +1,0 @@
-"""Replicas: servers of a scope that offer the same tools, shown and called as one server."""

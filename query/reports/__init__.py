@@ -1,1 +1,0 @@
-"""Reports computed from the savings history."""

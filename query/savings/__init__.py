@@ -1,1 +1,0 @@
-"""Token baselines of scopes, and the savings computed from them."""

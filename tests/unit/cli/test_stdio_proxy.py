@@ -1,0 +1,262 @@
+"""The proxy of `toolscale serve --stdio` before a scripted service."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from tests.support.stdio_client import MODERN
+from tests.support.waiting import eventually
+from toolscale.client.instance import Place, published
+from toolscale.stdio import MAY_HAVE_RUN, Proxy
+
+Message = dict[str, Any]
+Answer = Callable[["Handler", Message], None]
+
+ELICITING: Message = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c"}}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A request to the scripted service."""
+
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer  # pyright: ignore[reportIncompatibleVariableOverride]  # no other server has this handler
+
+    def do_GET(self) -> None:
+        self.reply(200, json.dumps({"instance_id": self.server.instance_id}))
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"] or 0))
+        if self.path == "/mcp":
+            message = json.loads(body)
+            self.server.received.append((message, dict(self.headers)))
+            self.server.answer(self, message)
+        else:
+            self.reply(204, "")
+
+    def reply(self, status: int, body: str, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def result(self, message: Message, **result: Any) -> None:
+        self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """A service that answers MCP by a function."""
+
+    daemon_threads = True
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer = answer
+        self.instance_id = ""
+        self.received: list[tuple[Message, dict[str, str]]] = []
+
+
+class Session:
+    """A client's session with the proxy."""
+
+    def __init__(self, server: ScriptedServer, place: Place, **limits: str | None) -> None:
+        self.server = server
+        self._lines, self._written = SimpleQueue[bytes | None](), io.BytesIO()
+        proxy = Proxy(place, limits.get("groups"), limits.get("toolset"), self._written)
+        self._thread = threading.Thread(target=proxy.run, args=(self._sent(),))
+        self._thread.start()
+
+    def send(self, message: Message | str) -> None:
+        text = message if isinstance(message, str) else json.dumps({"jsonrpc": "2.0", **message})
+        self._lines.put(text.encode() + b"\n")
+
+    def messages(self) -> list[Message]:
+        return [json.loads(line) for line in self._written.getvalue().splitlines()]
+
+    def answer(self, number: int, method: str, **params: Any) -> Message:
+        self.send({"id": number, "method": method, "params": params})
+        return self.answered(number)
+
+    def answered(self, number: object) -> Message:
+        eventually(lambda: any(each.get("id") == number for each in self.messages()), what=f"an answer to {number}")
+        return next(each for each in self.messages() if each.get("id") == number)
+
+    def end(self) -> None:
+        self._lines.put(None)
+        self._thread.join(10)
+
+    def _sent(self) -> Iterator[bytes]:
+        while (line := self._lines.get()) is not None:
+            yield line
+
+
+@contextmanager
+def session(data_dir: Path, answer: Answer, **limits: str | None) -> Generator[Session]:
+    """Yield a session with a service that answers so."""
+    with ScriptedServer(answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with published(data_dir, f"http://127.0.0.1:{server.server_port}") as instance:
+                server.instance_id = instance.instance_id
+                running = Session(server, Place(data_dir), **limits)
+                yield running
+                running.end()
+        finally:
+            server.shutdown()
+
+
+def test_requests_carry_the_secret_the_limits_and_the_revision_of_the_client(tmp_path: Path) -> None:
+    def answer(handler: Handler, message: Message) -> None:
+        handler.result(message, protocolVersion="2025-11-25")
+
+    with session(tmp_path, answer, groups="dev,é", toolset="small") as client:
+        client.answer(1, "initialize", protocolVersion="2025-11-25")
+        client.answer(2, "tools/list")
+        client.answer(3, "tools/call", name="é", _meta=MODERN)
+
+    first, second, third = [headers for _, headers in client.server.received]
+    assert first["Authorization"].startswith("Bearer ")
+    assert (first["Toolscale-Groups"], first["Toolscale-Toolset"]) == ("dev,%C3%A9", "small")
+    assert "MCP-Protocol-Version" not in first
+    assert second["MCP-Protocol-Version"] == "2025-11-25"
+    assert third["MCP-Protocol-Version"] == "2026-07-28"
+    assert (third["Mcp-Method"], third["Mcp-Name"]) == ("tools/call", "=?base64?w6k=?=")
+
+
+def test_a_request_waits_while_the_service_starts(tmp_path: Path) -> None:
+    starts = iter(range(3))
+
+    def answer(handler: Handler, message: Message) -> None:
+        if next(starts, None) is None:
+            handler.result(message, tools=[])
+        else:
+            handler.reply(503, json.dumps({"status": "starting", "doing": "loading the program"}))
+
+    with session(tmp_path, answer) as client:
+        assert client.answer(1, "tools/list")["result"] == {"tools": []}
+
+
+def test_the_messages_of_an_event_stream_come_in_their_order_and_unchanged(tmp_path: Path) -> None:
+    progress = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}'
+    result = '{"jsonrpc":"2.0","id":"one","result":{"text":"é","isError":false}}'
+
+    def answer(handler: Handler, _: Message) -> None:
+        events = f": ping\r\n\r\nevent: message\r\ndata: {progress}\r\n\r\nevent: message\r\ndata: {result}\r\n\r\n"
+        handler.reply(200, events, "text/event-stream")
+
+    with session(tmp_path, answer) as client:
+        client.send({"id": "one", "method": "tools/call", "params": {"name": "call_tool"}})
+        client.answered("one")
+
+        assert client.messages() == [json.loads(progress), json.loads(result)]
+
+
+def test_what_the_service_did_not_answer_is_repeated_if_it_only_reads(tmp_path: Path) -> None:
+    seen = list[str]()
+
+    def answer(handler: Handler, message: Message) -> None:
+        name = message["params"].get("name") or message["method"]
+        seen.append(name)
+        if seen.count(name) == 1:
+            handler.close_connection = True  # without an answer
+        else:
+            handler.result(message, isError=False)
+
+    with session(tmp_path, answer) as client:
+        found = client.answer(1, "tools/call", name="find_tool")
+        read = client.answer(2, "resources/read", uri="toolscale://x")
+        called = client.answer(3, "tools/call", name="call_tool")
+        modern = client.answer(4, "tools/call", name="a_tool_of_a_toolset", _meta=MODERN)
+
+    assert found["result"] == read["result"] == {"isError": False}
+    assert called["result"] == {"content": [{"type": "text", "text": MAY_HAVE_RUN}], "isError": True}
+    assert modern["result"] == {**called["result"], "resultType": "complete"}
+    assert seen == ["find_tool"] * 2 + ["resources/read"] * 2 + ["call_tool", "a_tool_of_a_toolset"]
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+def test_an_older_client_is_asked_the_question_of_a_call_by_a_request_of_its_revision(
+    tmp_path: Path, action: str
+) -> None:
+    question: Message = {"method": "elicitation/create", "params": {"message": "Call it?", "requestedSchema": {}}}
+
+    def answer(handler: Handler, message: Message) -> None:
+        if message["method"] == "initialize":
+            handler.result(message, protocolVersion="2025-11-25")
+        elif answers := message["params"].get("inputResponses"):
+            handler.result(message, resultType="complete", said=[answers, message["params"]["requestState"]])
+        else:
+            handler.result(
+                message, resultType="input_required", inputRequests={"confirm": question}, requestState="state"
+            )
+
+    with session(tmp_path, answer) as client:
+        client.answer(1, "initialize", **ELICITING)
+        client.send({"id": 2, "method": "tools/call", "params": {"name": "call_tool"}})
+        eventually(lambda: len(client.messages()) == 2, what="a question")
+        asked = client.messages()[-1]
+        client.send({"id": asked["id"], "result": {"action": action}})
+        result = client.answered(2)["result"]
+
+    assert {name: asked[name] for name in question} == question
+    assert result == {"said": [{"confirm": {"action": action}}, "state"]}
+    meta = client.server.received[-1][0]["params"]["_meta"]
+    assert meta["io.modelcontextprotocol/clientCapabilities"] == {"elicitation": {}}
+
+
+def test_a_cancelled_request_ends_in_the_service_and_has_no_answer(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def answer(handler: Handler, _: Message) -> None:
+        if not handler.connection.recv(1):
+            ended.set()
+
+    with session(tmp_path, answer) as client:
+        client.send({"id": 1, "method": "tools/call", "params": {"name": "call_tool"}})
+        eventually(lambda: bool(client.server.received))
+        client.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
+
+        assert ended.wait(10)
+    assert client.messages() == []
+
+
+def test_pings_and_what_is_no_request_are_answered_without_the_service(tmp_path: Path) -> None:
+    with session(tmp_path, lambda handler, message: handler.result(message)) as client:
+        client.send("{")
+        client.send("[]")
+        client.send({"id": {}, "method": "tools/list"})
+        client.send({"method": "notifications/cancelled", "params": {"requestId": []}})
+        client.send({"method": "notifications/initialized"})
+        client.send({"id": 7, "result": {}})
+        assert client.answer(8, "ping")["result"] == {}
+
+    assert [message.get("error", {}).get("code") for message in client.messages()] == [-32600] * 3 + [None]
+    assert client.server.received == []
+
+
+def test_an_error_of_http_reaches_the_client(tmp_path: Path) -> None:
+    def answer(handler: Handler, message: Message) -> None:
+        if message["method"] == "tools/list":
+            error = {"code": -32600, "message": "a request may hold 50000 values at most"}
+            handler.reply(413, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}))
+        else:
+            handler.reply(401, "no")
+
+    with session(tmp_path, answer) as client:
+        assert client.answer(1, "tools/list")["error"]["code"] == -32600
+        assert client.answer(2, "resources/read")["error"]["message"] == "the service answered 401: no"

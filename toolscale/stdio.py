@@ -1,0 +1,376 @@
+"""`toolscale serve --stdio`: the session of an MCP client on stdin and stdout, forwarded to the service over HTTP.
+
+client ─ lines ─▶ proxy ─ POST /mcp ─▶ the service of the data directory, which starts where none runs
+
+The service keeps no sessions. The proxy remembers what an older client said in its handshake, and asks it the questions
+of the service. Each request has a thread and a connection, which ends when the client cancels. This module imports
+little: it is loaded for each session of a client.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from queue import SimpleQueue
+from types import FrameType
+from typing import IO, Any, NoReturn, cast
+from urllib.parse import quote, urlsplit
+
+from shared.errors import ServiceRejected, ServiceUnreachable, ToolscaleError
+from toolscale.client.instance import ATTEND_PATH, START_WITHIN_S, TIMEOUT_S, Instance, Place, Service, requested
+
+GROUPS_HEADER, TOOLSET_HEADER = "Toolscale-Groups", "Toolscale-Toolset"
+
+STARTING = "Toolscale is still starting, or its data directory is in use. Try again in a few seconds."
+MAY_HAVE_RUN = (
+    "The Toolscale process that made this call has ended, so the call may have run. "
+    "Check its effect before you call the tool again."
+)
+READING = frozenset({"find_tool", "describe_tool", "list_available_tools", "get_active_toolset", "get_savings_report"})
+"""The built-in tools that only read: their calls are repeated."""
+
+# The first answers of a client that closes its stdin at once.
+_LAST_ANSWERS_S = 1.0
+_POLL_S = 0.1
+
+# A service that is starting answers these; a client with a toolset waits for its list.
+_EARLY = ("initialize", "server/discover", "tools/list")
+
+_MODERN = "2026-07-28"
+_META = "io.modelcontextprotocol/"
+# The parameter that newer revisions repeat in a header.
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_OF_NEWER_RESULTS = ("resultType", "ttlMs", "cacheScope")
+
+Message = dict[str, Any]
+
+
+class _NotReceived(Exception):
+    """The service has ended, or is starting, and did not receive the request."""
+
+
+class _Lost(Exception):
+    """The service ended after it had received the request."""
+
+
+@dataclass(eq=False, slots=True)
+class _Exchange:
+    """A request that has no answer yet."""
+
+    request: Message
+    connection: socket.socket | None = None
+    is_cancelled: bool = False
+    answers: SimpleQueue[Message] = field(default_factory=SimpleQueue[Message])
+    """The client's answers to questions of the service."""
+
+    @property
+    def method(self) -> str:
+        return str(self.request["method"])
+
+    @property
+    def params(self) -> Message:
+        return _object(self.request.get("params"))
+
+    @property
+    def is_modern(self) -> bool:
+        return f"{_META}protocolVersion" in _object(self.params.get("_meta"))
+
+    @property
+    def only_reads(self) -> bool:
+        return self.method != "tools/call" or self.params.get("name") in READING
+
+    def cancel(self) -> None:
+        """Close the connection, which ends the request in the service."""
+        self.is_cancelled = True
+        self.answers.put({})
+        if self.connection:
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class Proxy:
+    """One client's session. `groups` and `toolset` limit what it sees; None for all."""
+
+    def __init__(self, place: Place, groups: str | None, toolset: str | None, to_client: IO[bytes]) -> None:
+        self._service = Service(place)
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        # with the secret, these headers limit what the operator sees
+        limits = {GROUPS_HEADER: groups, TOOLSET_HEADER: toolset}
+        self._headers |= {name: quote(value, safe=",") for name, value in limits.items() if value is not None}
+        self._to_client = to_client
+        self._handshake: Message | None = None
+        self._version: str | None = None
+        self._instance: Instance | None = None
+        self._open: dict[object, _Exchange] = {}
+        self._asked: dict[object, _Exchange] = {}
+        self._sending, self._reaching = threading.Lock(), threading.Lock()
+
+    def run(self, lines: Iterable[bytes], last_answers_s: float = _LAST_ANSWERS_S) -> None:
+        """Answer these lines until they end."""
+        for line in lines:
+            if line.strip():
+                self._receive(line)
+        deadline_s = time.monotonic() + last_answers_s
+        while self._open and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+
+    def _receive(self, line: bytes) -> None:
+        match _parsed(line):
+            case {"method": "notifications/cancelled", "params": {"requestId": int() | str() as number}}:
+                if exchange := self._open.get(number):
+                    exchange.cancel()
+            case {"method": "ping", "id": int() | str() as number}:
+                self._send({"jsonrpc": "2.0", "id": number, "result": {}})
+            case {"method": str(), "id": int() | str() as number} as request:
+                exchange = self._open[number] = _Exchange(request)
+                threading.Thread(target=self._answer, args=(exchange,), daemon=True).start()
+            case {"id": int() | str() as number} as answer:
+                if asked := self._asked.get(number):
+                    asked.answers.put(answer)
+            case {"method": str()} as notification if "id" not in notification:
+                pass  # the service keeps no session that it could change
+            case _:
+                error = {"code": -32600, "message": "expected a request of JSON-RPC"}
+                self._send({"jsonrpc": "2.0", "id": None, "error": error})
+
+    def _answer(self, exchange: _Exchange) -> None:
+        """Send the client the service's answer to a request, or the reason why there is none."""
+        if exchange.method == "initialize":
+            self._handshake = exchange.params
+        try:
+            self._forward(exchange)
+        except ToolscaleError as error:
+            print(f"toolscale: {error}", file=sys.stderr, flush=True)  # noqa: T201  # for the log of a client
+            self._fail(exchange, str(error))
+        finally:
+            self._open.pop(exchange.request["id"], None)
+
+    def _forward(self, exchange: _Exchange) -> None:
+        """Send the request to the service, and again if it was not received, or once if it only reads.
+
+        Raises: the errors of `Service.reach`.
+        """
+        body: Message | None = exchange.request
+        deadline_s, is_repeatable = time.monotonic() + START_WITHIN_S, exchange.only_reads
+        while body and not exchange.is_cancelled:
+            instance, is_ready = self._reach(deadline_s)
+            try:
+                if not is_ready and exchange.method not in _EARLY:
+                    raise _NotReceived  # a starting service would lose a request as it becomes ready
+                question = self._post(instance, exchange, body)
+                body = self._with_answers(exchange, question) if question else None
+            except _NotReceived:
+                if time.monotonic() > deadline_s:
+                    raise ServiceUnreachable(STARTING) from None
+                time.sleep(_POLL_S)
+            except _Lost:
+                self._forget(instance)
+                if not is_repeatable:
+                    self._fail(exchange, MAY_HAVE_RUN)
+                    return
+                is_repeatable = False
+
+    def _reach(self, deadline_s: float) -> tuple[Instance, bool]:
+        """Return the service, and whether it is ready."""
+        with self._reaching:  # two requests start one service
+            if self._instance is None:
+                instance, step = self._service.reach(max(0.0, deadline_s - time.monotonic()))
+                if step:
+                    return instance, False
+                self._instance = instance
+                if instance.instance_id:
+                    threading.Thread(target=self._attend, args=(instance,), daemon=True).start()
+            return self._instance, True
+
+    def _forget(self, instance: Instance) -> None:
+        with self._reaching:
+            if self._instance is instance:
+                self._instance = None
+
+    def _attend(self, instance: Instance) -> None:
+        """Let the service know this client, so that it stays, until either of them ends."""
+        with suppress(OSError):
+            requested(instance, "POST", ATTEND_PATH, timeout_s=None)
+        self._forget(instance)
+
+    def _post(self, instance: Instance, exchange: _Exchange, body: Message) -> Message | None:
+        """Forward what the service sends; return its question to the client, which ends the request, or None.
+
+        Raises:
+            _NotReceived, _Lost: the service does not answer.
+        """
+        is_translated = self._is_translated(exchange)
+        if is_translated:
+            meta = {**_object(exchange.params.get("_meta")), **self._meta()}
+            body = {**body, "params": {**_object(body.get("params")), "_meta": meta}}
+        address = urlsplit(instance.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_S)
+        try:
+            connection.connect()
+        except OSError as error:
+            self._forget(instance)
+            raise _NotReceived from error
+        try:
+            connection.sock.settimeout(None)  # a call may take long
+            exchange.connection = connection.sock
+            headers = {**self._headers, **self._headers_of(body), **instance.authorization}
+            connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            for text in _messages(response):
+                message = _message(response.status, text)
+                question = self._deliver(exchange, message, text, is_translated=is_translated)
+                if question or exchange.request["id"] not in self._open:
+                    return question
+            raise _Lost
+        except (OSError, http.client.HTTPException) as error:
+            raise _Lost from error
+        finally:
+            connection.close()
+
+    def _is_translated(self, exchange: _Exchange) -> bool:
+        """Return whether a call of an older client is sent as one of the newest revision.
+
+        The service has no session in which it could ask such a client; the newest revision asks by a result.
+        """
+        can_be_asked = "elicitation" in _object((self._handshake or {}).get("capabilities"))
+        return can_be_asked and exchange.method == "tools/call" and not exchange.is_modern
+
+    def _meta(self) -> Message:
+        handshake = self._handshake or {}
+        return {
+            f"{_META}protocolVersion": _MODERN,
+            f"{_META}clientInfo": handshake.get("clientInfo") or {"name": "client", "version": "0"},
+            f"{_META}clientCapabilities": handshake.get("capabilities") or {},
+        }
+
+    def _headers_of(self, body: Message) -> dict[str, str]:
+        """Return the headers by which this revision repeats parts of the request."""
+        params = _object(body.get("params"))
+        version = _object(params.get("_meta")).get(f"{_META}protocolVersion")
+        if not version:
+            return {"MCP-Protocol-Version": self._version} if self._version else {}
+        headers = {"MCP-Protocol-Version": str(version), "Mcp-Method": str(body["method"])}
+        name = params.get(_NAMED.get(body["method"], ""))
+        return {**headers, "Mcp-Name": _header(name)} if isinstance(name, str) else headers
+
+    def _deliver(self, exchange: _Exchange, message: Message, text: bytes, *, is_translated: bool) -> Message | None:
+        """Send a message of the service to the client; return a question instead."""
+        if "method" in message:
+            self._send(message, text)
+            return None
+        result = _object(message.get("result"))
+        if is_translated:
+            if result.get("resultType") == "input_required":
+                return result
+            for name in _OF_NEWER_RESULTS:
+                result.pop(name, None)
+            text = b""
+        if exchange.method == "initialize" and "protocolVersion" in result:
+            self._version = str(result["protocolVersion"])
+        if message.get("id") != exchange.request["id"]:  # an error before the service read the id
+            message, text = {**message, "id": exchange.request["id"]}, b""
+        self._finish(exchange, message, text)
+        return None
+
+    def _with_answers(self, exchange: _Exchange, asked: Message) -> Message:
+        """Return the request with the client's answers to the questions of the service."""
+        answers: Message = {}
+        for key, question in _object(asked.get("inputRequests")).items():
+            number = f"toolscale-{os.urandom(8).hex()}"
+            self._asked[number] = exchange
+            self._send({"jsonrpc": "2.0", "id": number, **question})
+            answers[key] = exchange.answers.get().get("result", {"action": "cancel"})
+            del self._asked[number]
+        state = {"requestState": asked["requestState"]} if "requestState" in asked else {}
+        return {**exchange.request, "params": {**exchange.params, "inputResponses": answers, **state}}
+
+    def _fail(self, exchange: _Exchange, reason: str) -> None:
+        """Answer with the reason: as the result of a call, which a model reads, or as the error of another request."""
+        if exchange.method == "tools/call":
+            kind = {"resultType": "complete"} if exchange.is_modern else {}
+            answer: Message = {"result": {"content": [{"type": "text", "text": reason}], "isError": True, **kind}}
+        else:
+            answer = {"error": {"code": -32603, "message": reason}}
+        self._finish(exchange, {"jsonrpc": "2.0", "id": exchange.request["id"], **answer})
+
+    def _finish(self, exchange: _Exchange, answer: Message, text: bytes = b"") -> None:
+        if self._open.pop(exchange.request["id"], None) and not exchange.is_cancelled:
+            self._send(answer, text)
+
+    def _send(self, message: Message, text: bytes = b"") -> None:
+        """Write a message as a line, in the bytes `text` if they are one."""
+        line = text if text and b"\n" not in text else json.dumps(message, ensure_ascii=False).encode()
+        with self._sending:
+            try:
+                self._to_client.write(line + b"\n")
+                self._to_client.flush()
+            except (OSError, ValueError):
+                os._exit(0)  # the client has left
+
+
+def serve_stdio(place: Place) -> NoReturn:
+    """Answer the client of this process until it closes stdin, or a signal comes; then end the process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+    groups, toolset = (os.environ.get(f"TOOLSCALE_STDIO_{name}") or None for name in ("GROUPS", "TOOLSET"))
+    Proxy(place, groups, toolset, sys.stdout.buffer).run(iter(sys.stdin.buffer.readline, b""))
+    os._exit(0)  # the threads of open requests end with their connections
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
+
+
+def _object(value: object) -> Message:
+    return cast("Message", value) if isinstance(value, dict) else {}
+
+
+def _parsed(line: bytes) -> Message:
+    try:
+        return _object(json.loads(line))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _message(status: int, text: bytes) -> Message:
+    """Return a message of the service.
+
+    Raises:
+        _NotReceived: the service is starting.
+        ServiceRejected: it answered in another way.
+    """
+    message = _parsed(text)
+    if "jsonrpc" in message:
+        return message
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and "doing" in message:
+        raise _NotReceived
+    raise ServiceRejected(f"the service answered {status}: {text[:500].decode(errors='replace')}")
+
+
+def _messages(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the messages of a response: of an event stream, or its body."""
+    if "text/event-stream" not in (response.getheader("Content-Type") or ""):
+        yield response.read()
+        return
+    for line in response:
+        if line.startswith(b"data:") and (text := line[len(b"data:") :].strip()):
+            yield text  # the service writes a message as one line
+
+
+def _header(value: str) -> str:
+    """Return the text as MCP encodes it in a header."""
+    if re.fullmatch(r"[\x20-\x7E]*", value) and value == value.strip() and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
