@@ -10,14 +10,13 @@ from dataclasses import replace
 import structlog
 
 from query.api import api_routes
+from query.app import metrics_route
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
-from query.server.http import HttpServer
-from query.server.listener import open_listener
-from query.server.mcp import service_of
-from query.server.metrics_route import metrics_route
-from query.server.shutdown import grace_s_of
+from query.listener import open_listener
+from query.server.mcp import caller_of_request, service_of
+from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
@@ -67,9 +66,10 @@ def serve(settings: Settings) -> None:
     ):
         # the workers' intents have the next reconciliations of servers
         intents = opened.enter_context(closing(open_intents(settings))) if settings.redis_url else None
-        server = service_of(catalogue, upstreams_of(settings), listener.authenticate)
+        server = service_of(catalogue, upstreams_of(settings), caller_of_request)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
         routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener, intents)]
+        tune_interpreter()
         HttpServer(
             server,
             listener,

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import structlog
-from mcp.server.transport_security import TransportSecurityMiddleware
 from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from query.auth.http import caller_of, guarded
 from query.backup import Kind
 from query.caller import ANYONE
-from query.server.http import security_of
+from query.endpoint import Endpoint
 from query.servers import server, servers
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from query.toolsets.advice import advice_for
@@ -32,7 +30,6 @@ from query.turns import run_in_thread
 from query.usage.report import is_unrestricted, report_for
 from shared.errors import (
     ArgumentsInvalid,
-    CallsExhausted,
     HistoryUnavailable,
     Permanent,
     Retryable,
@@ -46,12 +43,10 @@ from shared.validation import first_invalid_argument
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
     from query.caller import Caller, Permission
     from query.catalogue import Catalogue
+    from query.listener import HttpListener
     from query.operations import Operations
-    from query.server.listener import HttpListener
     from shared.intents.intents import Intents
 
 PATH = "/api"
@@ -85,14 +80,13 @@ def api_routes(
 
     Without intents, servers have no next reconciliation. `log_directory` has the stderr of stdio servers.
     """
-    security = TransportSecurityMiddleware(security_of(listener))
+    is_local = is_loopback(listener.server_socket.getsockname()[0])
     reads = _Reads(catalogue, intents, log_directory)
 
     def route(path: str, needs: Permission, **handlers: Handler) -> Route:
         by_method = {method.upper(): handler for method, handler in handlers.items()}
-        app: ASGIApp = _Endpoint(by_method, needs, catalogue, listener, security)
-        app = guarded(app, listener.authentication, needs=needs) if listener.authentication else app
-        return Route(PATH + path, app, methods=list(by_method))
+        answering = _Answering(by_method, needs, catalogue, is_local=is_local)
+        return Route(PATH + path, Endpoint(listener, answering, needs=needs), methods=list(by_method))
 
     routes = [
         route("/servers", "catalog:read", get=reads.servers),
@@ -113,43 +107,28 @@ def api_routes(
     ]
 
 
-class _Endpoint:
-    """ASGI: checks Host, Origin and permission, reads the body, and answers in a turn of the caller."""
+class _Answering:
+    """A handler of an `Endpoint`: reads the body, and answers in a turn of the caller."""
 
     def __init__(
-        self,
-        handlers: Mapping[str, Handler],
-        needs: Permission,
-        catalogue: Catalogue,
-        listener: HttpListener,
-        security: TransportSecurityMiddleware,
+        self, handlers: Mapping[str, Handler], needs: Permission, catalogue: Catalogue, *, is_local: bool
     ) -> None:
-        self._handlers, self._needs, self._catalogue, self._security = handlers, needs, catalogue, security
-        # where callers are not authenticated, only this machine may operate
-        is_local = is_loopback(listener.server_socket.getsockname()[0])
-        usual = ANYONE.permissions if is_local else ANYONE.permissions - {"operate"}
-        self._anyone = replace(ANYONE, permissions=usual)
+        self._handlers, self._needs, self._catalogue = handlers, needs, catalogue
+        self._is_local = is_local
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        response = await self._security.validate_request(request) or await self._response(request)
-        await response(scope, receive, send)
-
-    async def _response(self, request: Request) -> Response:
-        caller = caller_of(request.scope) or self._anyone
-        if self._needs not in caller.permissions or (self._needs == "operate" and not is_unrestricted(caller)):
-            return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
-        if self._needs == "operate":  # outside the turns of searches, since it may take long
-            body = bytearray()
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > MAX_BODY_BYTES:
-                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
-            return await anyio.to_thread.run_sync(self._answer, request, caller, bytes(body))
-        try:
+    async def __call__(self, request: Request, caller: Caller) -> Response:
+        if self._needs != "operate":
             return await run_in_thread(caller.name, self._answer, request, caller, b"")
-        except CallsExhausted as error:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        # where callers are not authenticated, only this machine may operate
+        if not is_unrestricted(caller) or (caller is ANYONE and not self._is_local):
+            return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
+        # outside the turns of searches, since it may take long
+        return await anyio.to_thread.run_sync(self._answer, request, caller, bytes(body))
 
     def _answer(self, request: Request, caller: Caller, body: bytes) -> Response:
         handler = self._handlers.get(request.method, next(iter(self._handlers.values())))  # HEAD comes with GET

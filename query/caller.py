@@ -14,6 +14,8 @@ COMMAND_LINE = "toolscale-cli"
 
 A client that takes this name hides no call of a server's tool: `call_tool` records these itself.
 """
+OPERATOR = "toolscale.operator"
+"""The key of the operator in the scope of a request that came with the secret of this process."""
 # The permissions to find tools and to call them.
 USING: frozenset[Permission] = frozenset({"catalog:read", "tools:call"})
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import structlog
 
 from query.auth.tokens import StaticTokens
 from shared.errors import AuthenticationFailed, ConfigInvalid
+from shared.service.logging import LineLimit
 
 if TYPE_CHECKING:
     from query.auth.jwts import JwtTokens
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
 
 # Longer tokens are refused unread.
 MAX_TOKEN_CHARACTERS = 16_384
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,7 @@ class Authentication:
     static: StaticTokens | None = None
     jwts: JwtTokens | None = None
     resource: Resource | None = None
+    refusals: LineLimit = field(default_factory=LineLimit)
 
     async def caller(self, token: str) -> Caller:
         """Return the caller of this token.
@@ -42,12 +49,38 @@ class Authentication:
         """
         if len(token) > MAX_TOKEN_CHARACTERS:
             raise AuthenticationFailed("the token is too long")
+        if not token.isascii():  # no token has others, and encoding a lone surrogate fails
+            raise AuthenticationFailed("the token has characters that no token has")
         static_caller = self.static.caller(token) if self.static else None
         if static_caller:
             return static_caller
-        if self.jwts and _looks_like_jwt(token):
+        if self.jwts and token.count(".") == 2:  # noqa: PLR2004  # between the three parts of a JWT
             return await self.jwts.caller(token)
         raise AuthenticationFailed("the token is unknown")
+
+    def log_refusal(self, reason: str, client: str | None) -> None:
+        """Log the refusal of a caller at this address, within a limit of lines; the next one counts those left out."""
+        left_out = self.refusals.admit()
+        if left_out is not None:
+            _log.warning("authentication_failed", reason=reason, client=client, left_out=left_out)
+
+
+def bearer_token(authorization: str) -> str | None:
+    """Return the token of an Authorization header; None for one of another scheme, and without one."""
+    scheme, _, value = authorization.partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None
+
+
+def bearer_or_basic_token(authorization: str) -> str | None:
+    """Return the token of an Authorization header: a bearer token, or the password, else user name, of HTTP Basic."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return bearer_token(authorization)
+    try:
+        name, _, password = base64.b64decode(value.strip(), validate=True).decode("ascii").partition(":")
+    except ValueError:
+        return None
+    return password or name
 
 
 def authentication_of(settings: Settings) -> Authentication | None:
@@ -59,24 +92,19 @@ def authentication_of(settings: Settings) -> Authentication | None:
     static = StaticTokens(settings.tokens_file) if settings.tokens_file else None
     if settings.jwt_issuer is None:
         return Authentication(static) if static else None
-    resource = Resource(_needed(settings.public_url, "public_url"), settings.jwt_issuer)
-    return Authentication(static, _jwts(settings, resource), resource)
+    from query.auth.jwts import JwtTokens, keys_at  # noqa: PLC0415  # 50 ms to import, only for JWTs
 
-
-def _jwts(settings: Settings, resource: Resource) -> JwtTokens:
-    from query.auth.jwks import key_source  # noqa: PLC0415  # 50 ms to import, only for JWTs
-    from query.auth.jwts import Expected, JwtTokens  # noqa: PLC0415
-
-    expected = Expected(issuer=resource.issuer, audience=settings.jwt_audience or resource.url)
-    return JwtTokens(expected, key_source(_needed(settings.jwt_jwks, "jwt_jwks")), settings.jwt_admin_group)
+    url = _needed(settings.public_url, "public_url")
+    jwts = JwtTokens(
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience or url,
+        key_of=keys_at(_needed(settings.jwt_jwks, "jwt_jwks")),
+        admin_group=settings.jwt_admin_group,
+    )
+    return Authentication(static, jwts, Resource(url, settings.jwt_issuer))
 
 
 def _needed(value: str | None, name: str) -> str:
     if value is None:
         raise ConfigInvalid(f"setting {name}: JWTs are accepted once TOOLSCALE_{name.upper()} is set as well")
     return value
-
-
-def _looks_like_jwt(token: str) -> bool:
-    """Return whether a token has a JWT's three parts."""
-    return token.count(".") == 2  # noqa: PLR2004  # between three parts

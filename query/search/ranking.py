@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby, islice, repeat, zip_longest
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from shared.catalog import Candidates, server_half
 
@@ -33,14 +33,6 @@ ROUNDING = 1e-5
 
 Scores: TypeAlias = "NDArray[np.float64]"
 """By point, higher is better."""
-
-
-class ScoreParts(NamedTuple):
-    """The summands of a score: by meaning, by words, and from the best tool of the server."""
-
-    meaning: float
-    words: float
-    server: float
 
 
 def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
@@ -65,21 +57,6 @@ def rank_steps(steps: Sequence[Sequence[Candidates]]) -> list[dict[str, float]]:
     return list(map(_best_first, boosted_of, points_of))
 
 
-def score_parts(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, ScoreParts]:
-    """Return the summands of each score of `rank`, for people; a search computes only the sums."""
-    import numpy as np  # noqa: PLC0415  # as below
-
-    points = _points((whole, *clauses))
-    parts = _parts(whole, points)
-    if clauses:
-        by_clause = np.array([_parts(clause, points) for clause in clauses])
-        best = by_clause.sum(axis=1).argmax(axis=0)
-        parts = (1 - CLAUSE_WEIGHT) * parts + CLAUSE_WEIGHT * by_clause[best, :, np.arange(len(points))].T
-    scores = parts.sum(axis=0)
-    rows = np.vstack([parts, boost_servers(scores, points) - scores]).T.tolist()
-    return {point: ScoreParts(*row) for point, row in zip(points, rows, strict=True)}
-
-
 def similarity(candidates: Candidates, points: Sequence[str]) -> Scores:
     """Return the similarity of these candidates to the query, -1 to 1: between mean and maximum of both vectors.
 
@@ -93,14 +70,9 @@ def similarity(candidates: Candidates, points: Sequence[str]) -> Scores:
 
 def fuse(candidates: Candidates, points: Sequence[str]) -> Scores:
     """Return the weighted sum of z-scores, dense and BM25, of these candidates."""
-    meaning, words = _weighted(candidates, points)
-    return meaning + words
-
-
-def _weighted(candidates: Candidates, points: Sequence[str]) -> tuple[Scores, Scores]:
     is_cut_off = len(candidates.terms) >= candidates.depth
     terms = _scores(candidates.terms, points, missing=_lowest(candidates.terms) if is_cut_off else 0.0)
-    return DENSE_WEIGHT * z_scores(similarity(candidates, points)), (1 - DENSE_WEIGHT) * z_scores(terms)
+    return DENSE_WEIGHT * z_scores(similarity(candidates, points)) + (1 - DENSE_WEIGHT) * z_scores(terms)
 
 
 def z_scores(scores: Scores) -> Scores:
@@ -177,18 +149,6 @@ def _fused(candidates: Candidates, points: Sequence[str]) -> Scores:
     own = sorted(candidates.points)
     by_point = dict(zip(own, fuse(candidates, own).tolist(), strict=True))
     return _scores(by_point, points, missing=_lowest(by_point))
-
-
-def _parts(candidates: Candidates, points: Sequence[str]) -> Scores:
-    """Return shape (2, points): the summands of `_fused`."""
-    import numpy as np  # noqa: PLC0415  # as above
-
-    own = sorted(candidates.points)
-    if not own:
-        return np.zeros((2, len(points)))
-    parts = np.array(_weighted(candidates, own))
-    last, column = int(parts.sum(axis=0).argmin()), {point: number for number, point in enumerate(own)}
-    return parts[:, [column.get(point, last) for point in points]]
 
 
 def _scores(found: Mapping[str, float], points: Sequence[str], *, missing: float) -> Scores:

@@ -18,6 +18,7 @@ from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
@@ -29,13 +30,12 @@ from mcp.types import (
     ReadResourceResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from prometheus_client import Counter, Histogram
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from query.answers.budget import ResponsePolicy
 from query.answers.pages import own_texts
-from query.auth.http import OPERATOR, caller_or_anyone
-from query.caller import Caller
+from query.caller import ANYONE, OPERATOR, Caller
+from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
 from query.server.pages import contents_of, page_of_resource, page_of_result, page_of_tools
 from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
@@ -84,17 +84,29 @@ T = TypeVar("T")
 # The metric label of all toolset tools: their own names would make too many time series.
 DIRECT = "direct"
 
-REQUESTS = Counter(
-    "toolscale_requests_total", "Calls of built-in and direct tools, and reads of resources.", ["tool", "outcome"]
-)
-REQUEST_SECONDS = Histogram(
-    "toolscale_request_seconds",
-    "Duration of these calls, from arguments to response.",
-    ["tool"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
-)
-
 _log = structlog.get_logger()
+
+
+def caller_or_anyone(context: RequestContext) -> Caller:
+    """Return the operator if the request came with the secret of this process, else the caller without a name."""
+    request: object = context.request
+    operator: Caller | None = request.scope.get(OPERATOR) if isinstance(request, HTTPConnection) else None
+    return operator or ANYONE
+
+
+def caller_of_request(context: RequestContext) -> Caller:
+    """Return the caller of an HTTP request, as `Endpoint` has found it.
+
+    Raises:
+        MCPError: the request was not checked.
+    """
+    request: object = context.request
+    caller: Caller | None = (
+        request.scope.get("state", {}).get("caller") if isinstance(request, HTTPConnection) else None
+    )
+    if caller is None:
+        raise MCPError(code=INVALID_REQUEST, message="authentication required")
+    return caller
 
 
 def service_of(
@@ -165,10 +177,7 @@ class _Tools:
         self._policy = policy
         self._toolsets = toolsets
         self._catalogue = catalogue
-        for tool in (*self._by_name, DIRECT, READ_RESOURCE):  # at 0, so that an alert sees the first increase
-            REQUEST_SECONDS.labels(tool)
-            for outcome in ("ok", "refused", "error"):
-                REQUESTS.labels(tool, outcome)
+        begin_series((*self._by_name, DIRECT, READ_RESOURCE))
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Return a page of the tools that the caller may use."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 from mcp.types import CallToolResult, ReadResourceResult
-from prometheus_client import Counter
 
+from query.metrics import CALLS
 from query.usage.record import call_rows
 from query.usage.usage import today
 from shared.errors import (
@@ -37,10 +37,6 @@ _ENDED_HERE = frozenset(
 
 # The errors of a request, or of the policy: nobody needs to repair a server.
 _REFUSALS = (ArgumentsInvalid, ToolNotFound, ResourceNotFound, CallDenied, CallNotConfirmed, ConfirmationRequired)
-
-CALLS = Counter("toolscale_calls_total", "Calls of servers' tools, and reads of their resources.", ["outcome"])
-for _outcome in ("ok", "tool_error", "refused", "failed", "cancelled"):
-    CALLS.labels(_outcome)  # at 0 from the start, so that an alert sees the first increase
 
 _log = structlog.get_logger()
 

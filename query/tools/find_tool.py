@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
-from prometheus_client import Counter
 
 from query.answers.fit import FindResponse
 from query.caller import Caller
 from query.find import FURTHER_LOST, Timings, find_tool
+from query.metrics import TOKENS_SAVED
 from query.recent import Recent
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool
 from query.toolsets.offers import NOTHING
-from shared.catalog import ENCODINGS
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -34,12 +33,6 @@ FIND_TOOL = Tool(
     annotations=ToolAnnotations(title="Find tools", read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     _meta=ALWAYS_LOADED,
 )
-
-TOKENS_SAVED = Counter(
-    "toolscale_tokens_saved_total", "Tokens saved by searches, without their further pages.", ["encoding"]
-)
-for _encoding in ENCODINGS:
-    TOKENS_SAVED.labels(_encoding)  # at 0 from the start, so that an increase includes the first search
 
 # A usual answer has less. This bounds the memory of all answers that are kept to be sent again.
 MAX_KEPT_TOKENS = 8_000

@@ -29,6 +29,12 @@ BUILTIN_TOOLS: tuple[type[ToolHandler], ...] = (
 )  # fmt: skip
 
 
+def read_only_tools() -> frozenset[str]:
+    """Return the names of the built-in tools that change nothing, by their annotations: they may be repeated."""
+    hints = {handler.tool.name: handler.tool.annotations for handler in BUILTIN_TOOLS}
+    return frozenset(name for name, annotations in hints.items() if annotations and annotations.read_only_hint)
+
+
 def builtin_definitions() -> list[ToolDefinition]:
     """Return all built-in tools as `tools/list` sends them in the latest revision."""
     page = ListToolsResult(tools=[listed(handler) for handler in BUILTIN_TOOLS])

@@ -7,54 +7,64 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from mcp.server.transport_security import TransportSecurityMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
+from typing_extensions import override
 
-from query.auth.http import AuthFailureLog
-from query.server.http import MCP_PATH, security_of
+from query.app import MCP_PATH
+from query.auth.authentication import bearer_or_basic_token
+from query.endpoint import Endpoint
 from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread
-from query.web.page import Page, PageRequest, View, message_page
-from query.web.rendering import HEADERS, render
-from query.web.signin import SignIn
-from query.web.views.advice import advice
-from query.web.views.find import find
-from query.web.views.history import history
-from query.web.views.overview import overview
-from query.web.views.servers import server, servers
-from query.web.views.tools import tool
-from shared.errors import CallsExhausted, IndexUnavailable
+from query.web.advice import advice
+from query.web.history import history
+from query.web.page import HEADERS, PageRequest, View, message_page, render
+from query.web.views import find, overview, server, servers, tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.exceptions import HTTPException
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.server.listener import HttpListener
+    from query.listener import HttpListener
 
 PATH = "/ui"
 STATIC = Path(__file__).with_name("static")
 # One hour: a new release uses another URL for its style sheet.
 STATIC_HEADERS = HEADERS | {"Cache-Control": "public, max-age=3600"}
 
+# The browser sends the password in UTF-8, independent of the page's encoding (RFC 7617).
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="Toolscale", charset="UTF-8"'}
+
 _log = structlog.get_logger()
 
 
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
-    security = TransportSecurityMiddleware(security_of(listener))
-    sign_in = SignIn(listener.authentication, AuthFailureLog())
+    public_address = (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
 
     def page(path: str, name: str, view: View) -> Route:
-        endpoint = _PageEndpoint(name, view, catalogue, sign_in, security, _public_address(listener))
-        return Route(PATH + path, endpoint, methods=["GET"])
+        def shown(request: Request, caller: Caller) -> Response:
+            scoped = with_toolset_scope(caller, catalogue.index)
+            address = public_address or str(request.base_url).rstrip("/")
+            query = dict(request.query_params)
+            found = view(PageRequest(scoped, catalogue, request.path_params, query, address))
+            return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)
+
+        async def handler(request: Request, caller: Caller) -> Response:
+            started_s = time.perf_counter()
+            response = await run_in_thread(caller.name, shown, request, caller)
+            took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
+            _log.info("page_served", page=name, caller=caller.name, status=response.status_code, took_ms=took_ms)
+            return response
+
+        return Route(PATH + path, PageEndpoint(listener, handler), methods=["GET"])
 
     return [
-        Route("/", _to_page, methods=["GET"]),
+        *(Route(path, _to_page, methods=["GET"]) for path in ("/", f"{PATH}/")),
         *(Route(f"{PATH}/static/{file.name}", _static(file), methods=["GET"]) for file in STATIC.iterdir()),
         page("", "overview", overview),
         page("/advice", "advice", advice),
@@ -66,55 +76,29 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     ]
 
 
-def _public_address(listener: HttpListener) -> str:
-    """Return the public URL without the path of MCP; empty if it is not set."""
-    return (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
+class PageEndpoint(Endpoint):
+    """An endpoint for browsers: the token may be the password of HTTP Basic, and errors are pages.
 
+    Every request is authenticated, so that a withdrawn token is refused at once.
+    """
 
-class _PageEndpoint:
-    """ASGI application: checks Host and caller, and renders the page in a thread."""
+    @override
+    def token(self, authorization: str) -> str | None:
+        return bearer_or_basic_token(authorization)
 
-    def __init__(
-        self,
-        name: str,
-        view: View,
-        catalogue: Catalogue,
-        sign_in: SignIn,
-        security: TransportSecurityMiddleware,
-        public_address: str,
-    ) -> None:
-        self._name, self._view, self._catalogue = name, view, catalogue
-        self._sign_in, self._security, self._public_address = sign_in, security, public_address
+    @override
+    def challenge(self, error: str, description: str) -> dict[str, str]:
+        return CHALLENGE if error == "invalid_token" else {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        response = await self._security.validate_request(request) or await self._response(request)
-        await response(scope, receive, send)
-
-    async def _response(self, request: Request) -> Response:
-        started_s = time.perf_counter()
-        caller = await self._sign_in.caller(request)
-        if isinstance(caller, Page):
-            return render(caller, page_name="", caller=None)
-        try:
-            response = await run_in_thread(caller.name, self._render, request, caller)
-        except CallsExhausted as error:
-            response = render(message_page(503, "Not now", f"{error}."), page_name=self._name, caller=caller)
-        took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
-        _log.info("page_served", page=self._name, caller=caller.name, status=response.status_code, took_ms=took_ms)
-        return response
-
-    def _render(self, request: Request, known: Caller) -> Response:
-        try:
-            caller = with_toolset_scope(known, self._catalogue.index)
-            address = self._public_address or str(request.base_url).rstrip("/")
-            query = dict(request.query_params)
-            page_request = PageRequest(caller, self._catalogue, request.path_params, query, address)
-            page = self._view(page_request)
-        except IndexUnavailable as error:
-            _log.warning("page_failed", page=self._name, reason=str(error))
-            page = message_page(503, "Not now", "The tool catalogue cannot be reached at the moment.")
-        return page if isinstance(page, Response) else render(page, page_name=self._name, caller=known)
+    @override
+    def error(self, request: Request, error: HTTPException) -> Response:
+        title = {401: "Sign in", 403: "Not allowed", 503: "Not now"}.get(error.status_code, "Error")
+        text = f"{error.detail.rstrip('.')}."
+        if error.status_code == 401:  # noqa: PLR2004  # HTTP's
+            text = "Give any user name, and your Toolscale token as the password."
+        caller = getattr(request.state, "caller", None)
+        page = message_page(error.status_code, title, text, error.headers)
+        return render(page, page_name="error" if caller else "", caller=caller)
 
 
 async def _to_page(_: Request) -> RedirectResponse:

@@ -55,5 +55,8 @@ def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
     Blocks while the stores behind the gauges are read, so an event loop must not call it.
     """
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (ValueError, TypeError):  # the library cannot read the version that a client asks for
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type

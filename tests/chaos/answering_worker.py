@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from celery import signals
 
 from query.catalogue import live_catalogue, live_index
-from query.server.http import HttpServer
-from query.server.listener import open_listener
+from query.listener import open_listener
 from query.server.mcp import service_of
+from query.service import HttpServer
 from shared.errors import Retryable
 from shared.settings import load_settings
 from workers.app import app

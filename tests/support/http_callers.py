@@ -15,16 +15,15 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 
 from query.api import api_routes
+from query.app import http_app, metrics_route
 from query.auth.authentication import Authentication
 from query.auth.tokens import StaticTokens, TokenEntry, as_toml
 from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
+from query.listener import HttpListener
 from query.records import Ledger
-from query.server.http import http_app
-from query.server.listener import HttpListener
-from query.server.mcp import service_of
-from query.server.metrics_route import metrics_route
+from query.server.mcp import caller_of_request, service_of
 from query.usage.usage import Usage
 from query.web.routes import page_routes
 from shared.index.tools import ToolIndex
@@ -63,7 +62,7 @@ def app_of(
     """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication)
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
-    server = service_of(catalogue, upstreams, entrance.authenticate)
+    server = service_of(catalogue, upstreams, caller_of_request)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
     routes = [*page_routes(catalogue, entrance), metrics, *api_routes(catalogue, entrance)]
     entrance.close()

@@ -14,11 +14,11 @@ from query.api import api_routes
 from query.auth.authentication import Authentication
 from query.backup import Stores
 from query.catalogue import Catalogue
+from query.listener import open_listener
 from query.operations import Operations
 from query.records import Ledger
-from query.server.http import HttpServer
-from query.server.listener import open_listener
-from query.server.mcp import service_of
+from query.server.mcp import caller_of_request, service_of
+from query.service import HttpServer
 from query.usage.usage import open_usage
 from shared.index.tools import ToolIndex
 from shared.intents.intents import open_intents
@@ -46,7 +46,7 @@ def running_api(
         stores = Stores(intents, index, usage, settings.savings_keep_days)
         operations = Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
         routes = api_routes(catalogue, listener, intents, operations, log_directory(settings))
-        server = HttpServer(service_of(catalogue, None, listener.authenticate), listener, index=index, routes=routes)
+        server = HttpServer(service_of(catalogue, None, caller_of_request), listener, index=index, routes=routes)
         thread, configured = threading.Thread(target=server.run), structlog.get_config()
         # a command in this process has its own streams for a moment, and the service would log to them
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -18,10 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.status import Status
 
 from query.catalogue import catalogue_of
+from query.listener import open_listener
 from query.search.match import category_vectors
-from query.server.http import HttpServer
-from query.server.listener import open_listener
 from query.server.mcp import build_server
+from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import Settings, load_settings

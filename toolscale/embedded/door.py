@@ -14,8 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.routing import Route
 
-from query.auth.http import OPERATOR, user_of
-from query.caller import Caller, operator
+from query.caller import OPERATOR, Caller, operator
 from toolscale.client.instance import ATTEND_PATH, STOP_PATH
 from toolscale.stdio import GROUPS_HEADER, TOOLSET_HEADER
 
@@ -84,7 +83,7 @@ class Door:
             return
         headers = Headers(scope=scope)
         if hmac.compare_digest(headers.get("authorization", "").encode(), self._authorization):
-            scope = {**scope, "user": user_of(_operator(headers)), OPERATOR: True}
+            scope = {**scope, OPERATOR: _operator(headers)}
         if scope["path"] in (*_WATCHING, ATTEND_PATH, STOP_PATH):
             await self._app(scope, receive, send)
             return

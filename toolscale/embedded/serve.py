@@ -60,7 +60,7 @@ def serve(settings: Settings, *, is_background: bool = False) -> None:
 def _serve(settings: Settings, *, is_background: bool) -> None:
     with imported_at_once():
         from query.auth.authentication import authentication_of  # noqa: PLC0415
-        from query.server.listener import open_listener  # noqa: PLC0415
+        from query.listener import open_listener  # noqa: PLC0415
         from toolscale.embedded.door import Use  # noqa: PLC0415
         from toolscale.embedded.starting import Startup, answering  # noqa: PLC0415
 

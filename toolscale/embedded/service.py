@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.api import api_routes
+from query.app import MCP_PATH, metrics_route
 from query.backup import Stores
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.operations import Operations
-from query.server.http import MCP_PATH, HttpServer
-from query.server.mcp import record_list, service_of
-from query.server.metrics_route import metrics_route
-from query.server.shutdown import grace_s_of
+from query.server.mcp import caller_of_request, caller_or_anyone, record_list, service_of
+from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
@@ -49,8 +48,8 @@ from workers.notifications.supervisor import listeners_running
 if TYPE_CHECKING:
     from starlette.routing import Route
 
+    from query.listener import HttpListener
     from query.server.early import Listed
-    from query.server.listener import HttpListener
     from shared.intents.intents import Intents
     from toolscale.client.instance import Instance
 
@@ -136,9 +135,9 @@ def answer(
     """
     embedded, catalogue = service.embedded, service.catalogue
     for context, page in lists:
-        record_list(catalogue, listener.authenticate(context), page, context, is_first=True)
+        record_list(catalogue, caller_or_anyone(context), page, context, is_first=True)
     with _events_routes(embedded) as events, ExitStack() as running:
-        server = service_of(catalogue, upstreams_of(embedded.settings), listener.authenticate)
+        server = service_of(catalogue, upstreams_of(embedded.settings), caller_of_request)
         backlog = BacklogGauges(embedded.deps.intents.backlog)
         metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
         intents = embedded.deps.intents
@@ -164,6 +163,7 @@ def answer(
             err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         if err.is_terminal:  # elsewhere the log has an event for each listing
             running.enter_context(report_startup(embedded, catalogue, _print))
+        tune_interpreter()
         http.run()
 
 

@@ -15,10 +15,11 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from query.auth.http import OPERATOR
+from query.app import MCP_PATH
+from query.caller import OPERATOR
+from query.endpoint import security_of
 from query.server.early import early_service
-from query.server.http import MCP_PATH, security_of
-from query.server.streaming import body_message, replayed
+from query.streaming import body_message, replayed
 from shared.service.http import HttpConfig
 from toolscale.embedded.door import Door, Use
 from toolscale.stdio import TOOLSET_HEADER
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from query.listener import HttpListener
     from query.server.early import Listed
-    from query.server.listener import HttpListener
     from toolscale.client.instance import Instance
 
 RETRY_AFTER_S = 1

@@ -14,10 +14,10 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from query.app import http_app
 from query.catalogue import catalogue_of
+from query.listener import HttpListener
 from query.records import Ledger
-from query.server.http import http_app
-from query.server.listener import HttpListener
 from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope

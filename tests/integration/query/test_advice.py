@@ -27,7 +27,7 @@ from query.usage.recent_calls import REFRESH_S
 from query.usage.store_redis import RedisUsage
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import Counts, RowKey, Usage, today
-from query.web.rendering import CONTENT_SECURITY_POLICY
+from query.web.page import CONTENT_SECURITY_POLICY
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.errors import HistoryUnavailable, ToolsetUnknown
 from shared.index.tools import ToolIndex

@@ -17,9 +17,9 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.server.http import HttpServer
-from query.server.listener import open_listener
+from query.listener import open_listener
 from query.server.mcp import build_server
+from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool
 from shared.settings import load_settings

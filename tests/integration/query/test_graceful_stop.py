@@ -17,7 +17,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import CallToolResult
 
-from query.server.shutdown import CUT_OFF, INTERRUPT_GRACE_S
+from query.service import CUT_OFF, INTERRUPT_GRACE_S
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder

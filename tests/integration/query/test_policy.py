@@ -22,15 +22,15 @@ from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadRes
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
 
 from query.answers.budget import ResponsePolicy
+from query.app import http_app
 from query.auth.authentication import Authentication
 from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.kept import Kept, MemoryEntries
+from query.listener import HttpListener
 from query.policy import Policy
-from query.server.http import http_app
-from query.server.listener import HttpListener
-from query.server.mcp import service_of
+from query.server.mcp import caller_of_request, service_of
 from query.tools.confirm import KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset
@@ -325,7 +325,7 @@ async def test_over_http_only_the_newer_revision_can_ask(tmp_path: Path, servers
 def http_of(catalogue: Catalogue, servers: RecordingServers, authentication: Authentication) -> Any:
     listener = HttpListener(socket.socket(), authentication)
     listener.close()
-    server = service_of(catalogue, upstreams_to(servers.targets), listener.authenticate)
+    server = service_of(catalogue, upstreams_to(servers.targets), caller_of_request)
     return http_app(server, listener, index=catalogue.index)
 
 

@@ -19,10 +19,10 @@ from mcp import Client
 from typer.testing import CliRunner
 
 from query.catalogue import Catalogue
+from query.listener import open_listener
 from query.records import Ledger
-from query.server.http import HttpServer
-from query.server.listener import open_listener
 from query.server.mcp import build_server
+from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_engine
@@ -182,7 +182,7 @@ def test_every_line_on_stderr_is_json(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
 
     loggers = {json.loads(line)["logger"] for line in err.splitlines()}
-    assert "query.server.http" in loggers
+    assert "query.service" in loggers
 
 
 @pytest.mark.slow

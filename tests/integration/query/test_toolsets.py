@@ -16,10 +16,10 @@ import structlog
 from mcp import Client
 
 from query.catalogue import Catalogue
+from query.listener import open_listener
 from query.records import Ledger
-from query.server.http import HttpServer
-from query.server.listener import open_listener
-from query.server.mcp import service_of
+from query.server.mcp import caller_of_request, service_of
+from query.service import HttpServer
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings
 from tests.support.calling import text_of, tool_of, upstreams_to
@@ -50,7 +50,7 @@ def serving(directory: Path) -> Generator[str]:
     ):
         index.upsert([ingested(tool_of("s", "echo", words={"type": "string"}), embedder)])
         index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(), revision=1))
-        server = service_of(Catalogue(index, embedder, Ledger(index)), upstreams, entrance.authenticate)
+        server = service_of(Catalogue(index, embedder, Ledger(index)), upstreams, caller_of_request)
         http = HttpServer(server, entrance, index=index)
         running = threading.Thread(target=http.run)
         running.start()

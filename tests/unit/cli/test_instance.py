@@ -25,9 +25,11 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from query.auth.authentication import Authentication
-from query.auth.http import caller_of, guarded
+from query.caller import Caller
+from query.endpoint import Endpoint
+from query.listener import HttpListener, open_listener
 from query.server.early import early_service
-from query.server.listener import open_listener
+from query.server.mcp import caller_or_anyone
 from query.server.mcp import service_of as mcp_service_of
 from query.tools.registry import BUILTIN_TOOLS
 from shared.errors import ConfigInvalid, IndexHeld, ServiceUnreachable
@@ -206,15 +208,17 @@ def test_before_the_service_is_there_the_operator_gets_the_list_unless_it_has_a_
 
     assert [anyone, wrong] == ([503, 503] if has_tokens else [200, 200])
     assert [known, in_toolset] == [200, 503]
-    callers = [listener.authenticate(context).name for context, _ in startup.lists]
+    callers = [caller_or_anyone(context).name for context, _ in startup.lists]
     assert callers == (["operator"] if has_tokens else ["anyone", "operator", "anyone"])
 
 
 def test_the_secret_makes_the_operator_with_its_groups_and_toolset_and_nothing_else_does(tmp_path: Path) -> None:
-    async def whose(request: Request) -> JSONResponse:
-        caller = caller_of(request.scope)
-        found = caller and [caller.name, None if caller.groups is None else sorted(caller.groups), caller.toolset]
-        return JSONResponse(found)
+    async def whose(_: Request, caller: Caller) -> JSONResponse:
+        return JSONResponse([caller.name, None if caller.groups is None else sorted(caller.groups), caller.toolset])
+
+    def app_with(authentication: Authentication | None) -> ASGIApp:
+        with closing(HttpListener(socket.socket(), authentication)) as listener:
+            return Starlette(routes=[Route("/whose", Endpoint(listener, whose, any_host=True))])
 
     def asked(app: ASGIApp, **headers: str) -> tuple[int, Any]:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -223,13 +227,12 @@ def test_the_secret_makes_the_operator_with_its_groups_and_toolset_and_nothing_e
 
     limits = {"toolscale_groups": "dev,%C3%A9", "toolscale_toolset": "small"}
     secret = {"authorization": "Bearer s3cret"}
-    open_app = Starlette(routes=[Route("/whose", whose)])
-    with_tokens = guarded(open_app, static(tmp_path / "tokens.toml"))
+    open_app, with_tokens = app_with(None), app_with(static(tmp_path / "tokens.toml"))
     for app in (open_app, with_tokens):
         assert asked(app, **secret) == (200, ["operator", None, None])
         assert asked(app, **secret, **limits) == (200, ["operator", ["dev", "é"], "small"])
         assert asked(app, **secret, toolscale_groups="")[1][1] == []
-    assert asked(open_app, authorization="Bearer s3cre", **limits) == (200, None)
+    assert asked(open_app, authorization="Bearer s3cre", **limits) == (200, ["anyone", None, None])
     assert asked(with_tokens, authorization="Bearer s3cre", **limits)[0] == 401
 
 

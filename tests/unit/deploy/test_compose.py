@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError
 from redis.retry import Retry
 
-from query.server.shutdown import RESPONSE_S, grace_s_of
+from query.service import RESPONSE_S, grace_s_of
 from shared.settings import Settings
 from shared.upstream.stdio import INSTALLER_GRACE_S
 from tests.support.ports import free_port

@@ -9,10 +9,9 @@ import pytest
 import structlog
 
 from query.auth.authentication import Authentication, Resource
-from query.auth.http import AuthFailureLog
 from query.caller import Caller
 from shared.errors import KeysUnavailable
-from shared.service.logging import MAX_LINES, PER_S
+from shared.service.logging import MAX_LINES, PER_S, LineLimit
 from shared.upstream.followed_config import FollowedConfig
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import FakeIndex
@@ -143,13 +142,13 @@ async def test_a_refusal_is_logged_with_its_reason_and_never_with_the_token(know
 
 def test_a_storm_of_refusals_is_a_few_lines_and_a_number() -> None:
     now_s = [0.0]
-    refusals = AuthFailureLog(lambda: now_s[0])
+    known = Authentication(refusals=LineLimit(clock_s=lambda: now_s[0]))
 
     with structlog.testing.capture_logs() as lines:
         for _ in range(1_000):
-            refusals.log("the token is unknown", "192.0.2.1")
+            known.log_refusal("the token is unknown", "192.0.2.1")
         now_s[0] = PER_S
-        refusals.log("the token is unknown", "192.0.2.1")
+        known.log_refusal("the token is unknown", "192.0.2.1")
 
     assert [line["left_out"] for line in lines] == [0] * MAX_LINES + [1_000 - MAX_LINES]
 

@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from query.api import api_routes
 from query.catalogue import Catalogue
+from query.listener import HttpListener
 from query.records import Ledger
-from query.server.listener import HttpListener
 from query.turns import Turns
 from shared.catalog import Candidates, QueryVectors, Scope
 from shared.service.http import bind

@@ -12,8 +12,15 @@ from cryptography.hazmat.primitives import serialization
 from jwt.utils import base64url_encode
 
 from query.auth.authentication import authentication_of
-from query.auth.jwks import KEEP_FOR_S, MAX_BYTES, REFRESH_AFTER_S, RETRY_AFTER_S, RemoteKeys, key_source
-from query.auth.jwts import Expected, JwtTokens
+from query.auth.jwts import (
+    KEEP_FOR_S,
+    MAX_BYTES,
+    REFRESH_AFTER_S,
+    RETRY_AFTER_S,
+    IssuerKeys,
+    JwtTokens,
+    keys_at,
+)
 from query.caller import Caller
 from shared.errors import AuthenticationFailed, ConfigInvalid, KeysUnavailable
 from shared.settings import load_settings
@@ -40,7 +47,7 @@ def written(path: Path, by: Issuer) -> Path:
 
 
 def accepting(jwks: Path, leeway_s: float = 30.0, admin_group: str | None = None) -> JwtTokens:
-    return JwtTokens(Expected(ISSUER, AUDIENCE, leeway_s), key_source(str(jwks)), admin_group)
+    return JwtTokens(ISSUER, AUDIENCE, keys_at(str(jwks)), admin_group, leeway_s)
 
 
 async def test_a_token_of_the_issuer_is_a_caller_with_what_its_claims_say(jwks: Path) -> None:
@@ -156,7 +163,10 @@ async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(jwks: P
         await accepting(jwks).caller((signed + b"." + signature).decode())
 
 
-@pytest.mark.parametrize("token", ["..", "a.b.c", "e30.e30.", "\N{SNOWMAN}.b.c", "e30.e30.e30"])
+NESTED = base64url_encode(b'{"alg":' + b"[" * 9_000).decode() + ".e30.e30"
+
+
+@pytest.mark.parametrize("token", ["..", "a.b.c", "e30.e30.", "\N{SNOWMAN}.b.c", "\udcff.b.c", "e30.e30.e30", NESTED])
 async def test_what_is_no_jwt_is_refused(jwks: Path, token: str) -> None:
     with pytest.raises(AuthenticationFailed):
         await accepting(jwks).caller(token)
@@ -165,56 +175,77 @@ async def test_what_is_no_jwt_is_refused(jwks: Path, token: str) -> None:
 # --- the issuer's keys ---
 
 
-async def test_a_key_that_the_issuer_added_is_found_when_it_is_first_used() -> None:
-    by, now_s = issuer("old"), [0.0]
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time in seconds, which the test changes."""
+    now_s = [1_000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    return now_s
+
+
+def test_a_key_that_the_issuer_added_is_found_when_it_is_first_used(now_s: list[float]) -> None:
+    by = issuer("old")
     with published(by) as site:
-        keys = RemoteKeys(site.url, lambda: now_s[0])
-        assert await keys.key("old")
+        keys = IssuerKeys(site.url)
+        assert keys.key("old")
         by.rotate("new")
         now_s[0] += RETRY_AFTER_S
 
-        assert await keys.key("new")
-        assert await keys.key("old")
+        assert keys.key("new")
+        assert keys.key("old")
         assert site.fetched == 2
 
 
-async def test_a_key_that_the_issuer_withdrew_is_refused_once_the_keys_are_fetched_again() -> None:
-    by, now_s = issuer("old"), [0.0]
+def test_a_key_that_the_issuer_withdrew_is_refused_once_the_keys_are_fetched_again(now_s: list[float]) -> None:
+    by = issuer("old")
     with published(by) as site:
-        keys = RemoteKeys(site.url, lambda: now_s[0])
-        assert await keys.key("old")
+        keys = IssuerKeys(site.url)
+        assert keys.key("old")
         by.rotate("new")
         del by.keys["old"]
         now_s[0] += REFRESH_AFTER_S + 1
 
-        assert await keys.key("old") is None
+        assert keys.key("old") is None
 
 
-async def test_strangers_who_make_up_keys_cause_one_fetch_now_and_then() -> None:
-    now_s = [0.0]
+def test_strangers_who_make_up_keys_cause_one_fetch_now_and_then(now_s: list[float]) -> None:
     with published(BY) as site:
-        keys = RemoteKeys(site.url, lambda: now_s[0])
+        keys = IssuerKeys(site.url)
         for number in range(100):
-            assert await keys.key(f"made up {number}") is None
+            assert keys.key(f"made up {number}") is None
             now_s[0] += RETRY_AFTER_S / 50
 
         assert site.fetched == 2
 
 
-async def test_while_the_issuer_is_away_known_keys_are_used_for_a_while_and_it_is_asked_now_and_then() -> None:
-    now_s = [0.0]
+def test_an_issuer_that_was_never_there_is_asked_now_and_then(now_s: list[float]) -> None:
     with published(BY) as site:
-        keys = RemoteKeys(site.url, lambda: now_s[0])
-        assert await keys.key("first")
+        site.answer = (500, {}, b"")
+        keys = IssuerKeys(site.url)
+        for _ in range(100):
+            with pytest.raises(KeysUnavailable):
+                keys.key("first")
+            now_s[0] += RETRY_AFTER_S / 50
+
+        assert site.fetched == 2
+        site.answer = None
+        now_s[0] += RETRY_AFTER_S
+        assert keys.key("first")
+
+
+def test_while_the_issuer_is_away_known_keys_are_used_for_a_while(now_s: list[float]) -> None:
+    with published(BY) as site:
+        keys = IssuerKeys(site.url)
+        assert keys.key("first")
         site.answer = (500, {}, b"")
         now_s[0] += REFRESH_AFTER_S + 1
 
-        assert await keys.key("first")
-        assert await keys.key("first")
+        assert keys.key("first")
+        assert keys.key("first")
         assert site.fetched == 2
-        now_s[0] = KEEP_FOR_S + 1
+        now_s[0] += KEEP_FOR_S
         with pytest.raises(KeysUnavailable):
-            await keys.key("first")
+            keys.key("first")
 
 
 @pytest.mark.parametrize(
@@ -229,26 +260,26 @@ async def test_while_the_issuer_is_away_known_keys_are_used_for_a_while_and_it_i
     ],
     ids=["redirect", "no json", "no keys", "no public key", "too large", "not there"],
 )
-async def test_what_is_no_set_of_keys_is_not_taken_for_one(answer: tuple[int, dict[str, str], bytes]) -> None:
+def test_what_is_no_set_of_keys_is_not_taken_for_one(answer: tuple[int, dict[str, str], bytes]) -> None:
     with published(BY) as site:
         site.answer = answer
-        keys = RemoteKeys(site.url)
+        keys = IssuerKeys(site.url)
 
         with structlog.testing.capture_logs() as lines, pytest.raises(KeysUnavailable):
-            await keys.key("first")
+            keys.key("first")
 
     assert [line["event"] for line in lines] == ["keys_fetch_failed"]
 
 
-async def test_a_file_of_keys_is_followed(tmp_path: Path) -> None:
+def test_a_file_of_keys_is_followed(tmp_path: Path) -> None:
     by = issuer("old")
-    keys = key_source(str(written(tmp_path / "jwks.json", by)))
-    assert await keys.key("new") is None
+    key_of = keys_at(str(written(tmp_path / "jwks.json", by)))
+    assert key_of("new") is None
 
     by.rotate("new")
     written(tmp_path / "jwks.json", by)
 
-    assert await keys.key("new")
+    assert key_of("new")
 
 
 # --- settings ---

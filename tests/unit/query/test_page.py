@@ -18,10 +18,8 @@ from query.catalogue import Catalogue, recorded
 from query.records import Ledger
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import Usage, today
-from query.web.page import PageRequest
-from query.web.rendering import CONTENT_SECURITY_POLICY, ago, render, size
-from query.web.views.find import find
-from query.web.views.overview import overview
+from query.web.page import CONTENT_SECURITY_POLICY, PageRequest, render
+from query.web.views import find, overview
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, RejectedTool, ServerRecord
 from shared.errors import KeysUnavailable
 from shared.quoting import printable
@@ -462,19 +460,3 @@ async def test_a_name_that_is_not_ours_is_refused_as_for_mcp(path: str, header: 
 
     assert answer.status_code in (403, 421)
     assert "clock" not in answer.text
-
-
-# --- how figures read ---
-
-
-@pytest.mark.parametrize(
-    ("length", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 20, "3.0 MiB"), (1 << 60, "1048576.0 TiB")],
-)
-def test_a_size_is_given_in_its_unit(length: int, shown: str) -> None:
-    assert size(length) == shown
-
-
-def test_a_time_that_never_came_or_lies_ahead_is_said_in_words() -> None:
-    assert ago(None) == "never"
-    assert ago(1e12) == "0 s ago"

@@ -7,19 +7,15 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mcp.types import TextContent
 
 from query.calling.arguments import check_arguments
 from query.calling.request import CallRequest
-from query.search.ranking import rank, score_parts
-from query.web.call_example import call_example
-from shared.catalog import Candidates, ToolDefinition, point_id
+from query.web.views import call_example
+from shared.catalog import ToolDefinition, ToolPage
 from shared.text.tokens import counter
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
@@ -53,16 +49,6 @@ def text(page: httpx2.Response) -> str:
 def blocks(page: httpx2.Response) -> list[str]:
     """Return the texts of the blocks to read or copy: the request, the answer, and a call of each tool."""
     return [html.unescape(block) for block in re.findall(r"<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)]
-
-
-class CountedSearches(FakeIndex):
-    """An index that counts its searches."""
-
-    searches = 0
-
-    def search(self, *args: Any, **kwargs: Any) -> list[Candidates]:
-        self.searches += 1
-        return super().search(*args, **kwargs)
 
 
 # --- the answer ---
@@ -123,58 +109,6 @@ async def test_a_found_tool_links_to_its_page(index: FakeIndex) -> None:
     assert 'href="/ui/tools/clock%3Aget_time"' in (await http_get(index, PATH)).text
 
 
-# --- scores ---
-
-
-async def test_the_parts_of_scores_are_computed_only_on_demand() -> None:
-    index = CountedSearches()
-    put_server(index, "clock", [tool("get_time", "Tell the time"), tool("other")], "clock")
-
-    plain = await http_get(index, PATH)
-    searches = index.searches
-    explained = await http_get(index, f"{PATH}&scores=1")
-
-    assert (searches, index.searches) == (1, 3)
-    assert "by meaning" not in text(plain)
-    assert f'href="{PATH.replace("+", "%20")}&amp;scores=1"' in plain.text
-    assert text(explained).count("by meaning") == 2
-
-
-async def test_a_tool_without_a_score_is_shown_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_parts: dict[str, float] = {}
-    monkeypatch.setattr("query.web.views.find.score_parts", Mock(return_value=no_parts))
-    index = FakeIndex()
-    put_server(index, "clock", [tool("get_time", "Tell the time")], "clock")
-
-    page = text(await http_get(index, "/ui/find?q=get_time&scores=1"))
-
-    assert "Found without a score, such as by its name." in page
-
-
-async def test_the_parts_of_a_replicas_score_are_those_of_its_set() -> None:
-    index = FakeIndex()
-    for number in range(5):  # the answer names three of them, and not the first, which is stale
-        put_server(index, f"web{number}", [tool("echo", "repeats a text")], stale_since=None if number else 2.0)
-    put_server(index, "files", [tool("read_file", "Read a file")], "files")
-
-    page = text(await http_get(index, "/ui/find?q=repeats+a+text&scores=1"))
-
-    assert "echo of web1 and 4 other servers" in page
-    assert page.count("by meaning") == 2
-
-
-POINTS = [point_id(server, name) for server in ("a", "b", "c") for name in ("x", "y", "z")]
-scores = st.dictionaries(st.sampled_from(POINTS), st.floats(0, 1, width=16))
-lists = st.builds(Candidates, st.integers(1, 9), scores, scores, scores)
-
-
-@given(lists, st.lists(lists, max_size=3))
-def test_the_parts_add_up_to_the_score(whole: Candidates, clauses: list[Candidates]) -> None:
-    parts = score_parts(whole, clauses)
-
-    assert {point: sum(each) for point, each in parts.items()} == pytest.approx(rank(whole, clauses), abs=1e-9)
-
-
 # --- calls ---
 
 
@@ -219,3 +153,23 @@ def test_a_schema_of_any_form_has_a_call(schema: object) -> None:
     definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
 
     assert json.loads(call_example("t", definition))["tool_name"] == "t"
+
+
+async def test_the_cost_of_offered_tools_is_read_once_for_all_searches_of_a_caller(tmp_path: Path) -> None:
+    class CountedLists(FakeIndex):
+        lists = 0
+
+        def tools(self, *args: Any, **kwargs: Any) -> ToolPage:
+            self.lists += 1
+            return super().tools(*args, **kwargs)
+
+    index = CountedLists()
+    put_server(index, "clock", [tool("get_time", "Tell the time", 30)], "clock")
+    index.put_toolset(Toolset(name="dev", tools=("clock:get_time",)))
+    known = static(tmp_path / "t.toml", dev=entry("dev", toolset="dev"))
+
+    async with http_client(app_of(index, known), "dev") as http:
+        for question in ("tell+the+time", "set+the+time"):
+            assert (await http.get(f"/ui/find?q={question}")).status_code == 200
+
+    assert index.lists == 1

@@ -17,14 +17,13 @@ from starlette.applications import Starlette
 
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
+from query.listener import open_listener
 from query.records import Ledger
-from query.server.listener import open_listener
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import TOOLS_LIST, RowKey, Rows, Usage, today
-from query.web.page import PageRequest
-from query.web.rendering import render
+from query.web.page import PageRequest, render
 from query.web.routes import page_routes
-from query.web.views.overview import overview
+from query.web.views import overview
 from shared.settings import load_settings
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, static

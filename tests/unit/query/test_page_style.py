@@ -13,7 +13,6 @@ TEXT, GRAPHIC = 4.5, 3.0
 PAIRS = [
     *((ink, paper, TEXT) for ink in ("ink", "quiet", "accent", "bad") for paper in ("paper", "raised")),
     ("on-accent", "accent", TEXT),
-    *(("ink", ground, TEXT) for ground in ("tint", "line")),  # labels on the map
     ("warn", "paper", GRAPHIC),
 ]
 

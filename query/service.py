@@ -1,8 +1,11 @@
-"""The end of the HTTP service: uvicorn's own, with an error for the calls that outlast their grace."""
+"""The query service over HTTP, by uvicorn; at its end, calls that outlast their grace get an error."""
 
 from __future__ import annotations
 
+import gc
 import signal
+import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,13 +16,26 @@ from mcp.types import INTERNAL_ERROR
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
+from query.app import MCP_PATH, NO_CHECKS, Checks, http_app
+from shared.service.http import HttpConfig
+
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
+    from mcp.server import Server
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from starlette.routing import Route
+    from starlette.types import ASGIApp
 
+    from query.listener import HttpListener
+    from shared.index.tools import ToolIndex
     from shared.settings import Settings
+    from shared.upstream.followed_config import FollowedConfig
+
+# A search of many steps holds the interpreter; short searches beside it acquire it several times.
+SWITCH_INTERVAL_S = 0.0005
 
 INTERRUPT_GRACE_S = 5.0
 """Seconds that requests in flight have after Ctrl-C."""
@@ -33,6 +49,74 @@ _log = structlog.get_logger()
 def grace_s_of(settings: Settings) -> float:
     """Return the seconds that requests in flight have after SIGTERM: the longest call, and time for its response."""
     return settings.call_timeout_s + RESPONSE_S
+
+
+class HttpServer:
+    """The query service on its listener, served by uvicorn."""
+
+    def __init__(
+        self,
+        server: Server[Any],
+        listener: HttpListener,
+        *,
+        index: ToolIndex,
+        routes: Sequence[Route] = (),
+        checks: Checks = NO_CHECKS,
+        followed_config: Callable[[], FollowedConfig | None] = lambda: None,
+        instance_id: str | None = None,
+        grace_s: float = INTERRUPT_GRACE_S,
+        door: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    ) -> None:
+        """Prepare to serve; `routes` and `checks` extend those of the query service, and all requests pass the `door`.
+
+        At the end, requests in flight have `grace_s` seconds; then they get a JSON-RPC error, from a middleware that
+        this adds to `server`.
+        """
+        self._listener = listener
+        in_flight = InFlight()
+        server.middleware.append(in_flight.answered)
+        app = http_app(
+            server,
+            listener,
+            index=index,
+            routes=routes,
+            checks=checks,
+            followed_config=followed_config,
+            instance_id=instance_id,
+        )
+        self._uvicorn = GracefulServer(HttpConfig(door(app)), in_flight, grace_s)
+
+    @property
+    def url(self) -> str:
+        """Return the address MCP clients connect to."""
+        return self._listener.address + MCP_PATH
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether a signal or `stop` has ended the service."""
+        return self._uvicorn.should_exit
+
+    def run(self) -> None:
+        """Serve until `stop`; in the main thread also until SIGINT or SIGTERM, which is raised again afterwards."""
+        _log.info("query_service_started", url=self.url, authenticated=self._listener.authentication is not None)
+        try:
+            with closing(self._listener):
+                self._uvicorn.run(sockets=[self._listener.server_socket])
+        finally:
+            _log.info("query_service_stopped")
+
+    def stop(self) -> None:
+        """Let `run` end once the requests in flight are answered. Safe to call from any thread."""
+        self._uvicorn.should_exit = True
+
+
+def tune_interpreter() -> None:
+    """Let this process answer short requests soon: threads change more often, and objects so far are never collected.
+
+    Once, after the start; it concerns all threads.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.freeze()  # a collection of all objects that the start made delays every request by 100 ms
 
 
 class InFlight:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from query.auth.http import caller_of_request, caller_or_anyone
 from shared.errors import ConfigInvalid
 from shared.service.http import bind
 from shared.upstream.hosts import is_loopback
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
-
     from query.auth.authentication import Authentication
-    from query.caller import Caller
     from shared.settings import Settings
 
 
@@ -39,11 +34,6 @@ class HttpListener:
         host, port = self.server_socket.getsockname()[:2]
         return f"http://{_bracketed(host)}:{port}"
 
-    @property
-    def authenticate(self) -> Callable[[ServerRequestContext[Any]], Caller]:
-        """Return the function from a request to its caller."""
-        return caller_of_request if self.authentication else caller_or_anyone
-
     def close(self) -> None:
         """Close the socket."""
         self.server_socket.close()
@@ -56,25 +46,17 @@ def open_listener(settings: Settings, authentication: Authentication | None = No
         ConfigInvalid: the address cannot be bound, or is outside loopback without authentication and without the
             setting that allows it.
     """
-    if authentication is None:
-        _refuse_public_bind(settings)
+    if authentication is None and not settings.allow_unauthenticated_bind and not is_loopback(settings.host):
+        raise ConfigInvalid(
+            f"setting host: {settings.host!r} is outside loopback, and callers are not authenticated; "
+            "set TOOLSCALE_TOKENS_FILE or TOOLSCALE_JWT_ISSUER, or TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND=true "
+            "where only trusted clients reach the port"
+        )
     server_socket = bind(settings.host, settings.port, "host and port")
-    return HttpListener(server_socket, authentication, _http_hosts(settings), settings.public_url)
-
-
-def _http_hosts(settings: Settings) -> tuple[str, ...]:
     public = urlsplit(settings.public_url or "").hostname
-    return (_bracketed(settings.host), *settings.allowed_http_hosts, *([_bracketed(public)] if public else []))
-
-
-def _refuse_public_bind(settings: Settings) -> None:
-    if settings.allow_unauthenticated_bind or is_loopback(settings.host):
-        return
-    raise ConfigInvalid(
-        f"setting host: {settings.host!r} is outside loopback, and callers are not authenticated; "
-        "set TOOLSCALE_TOKENS_FILE or TOOLSCALE_JWT_ISSUER, or TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND=true "
-        "where only trusted clients reach the port"
-    )
+    hosts = (settings.host, public) if public else (settings.host,)
+    http_hosts = (*map(_bracketed, hosts), *settings.allowed_http_hosts)
+    return HttpListener(server_socket, authentication, http_hosts, settings.public_url)
 
 
 def _bracketed(host: str) -> str:

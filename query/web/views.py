@@ -1,0 +1,338 @@
+"""The pages but those of the history, from the same functions as the tools, hence within the same scope."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import structlog
+from pydantic import ValidationError
+
+from query.answers.detail import first_sentence, share, summary
+from query.app import MCP_PATH
+from query.caller import ANYONE
+from query.find import find_tool
+from query.replicas import Replicated, servings
+from query.search.request import FindRequest
+from query.tools.list_available_tools import tools_of
+from query.toolsets.offers import Offers
+from query.usage.report import is_unrestricted
+from query.web.connecting import claude_command, client_config
+from query.web.history import DEFAULT_PERIOD, callers_of, known_days, savings_charts, savings_report, use_of_tool
+from query.web.page import ROWS, Page, PageRequest, message_page, page_of_rows
+from query.web.servers import COLUMNS, LONGEST, ORIGINS, ServerRow, by_tokens, origin_of, servers_for, table_query
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
+from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable
+from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
+from shared.text.tokens import json_text
+from shared.upstream.masking import masked
+from shared.upstream.session import LAST_WORDS
+from shared.validation import first_invalid_argument
+
+if TYPE_CHECKING:
+    from query.answers.detail import FoundTool
+    from query.catalogue import Catalogue
+    from shared.catalog import Scope, ToolDefinition
+    from shared.index.tools import ToolIndex
+    from shared.upstream.followed_config import FollowedConfig
+
+LARGEST = 8
+OVERVIEW_DAYS = 14
+NEAR = 8
+# Candidates of which the nearest distinct definitions are shown.
+NEAR_DEPTH = 40
+
+_log = structlog.get_logger()
+
+
+def overview(request: PageRequest) -> Page:
+    """Return recent savings, the catalogue's size and cost, its problems, and texts for clients."""
+    servers = servers_for(request.caller, request.catalogue)
+    report = savings_report(request, OVERVIEW_DAYS)
+    exceeds_advice = request.catalogue.index_is_embedded and servers.tools > EMBEDDED_MAX_ADVISED_TOOLS
+    url, needs_token = request.address + MCP_PATH, request.caller is not ANYONE
+    values: dict[str, Any] = {
+        "servers": servers,
+        "largest": [of_set for of_set in sorted(servers.sets, key=by_tokens)[:LARGEST] if of_set.tokens],
+        "report": report,
+        "known_days": known_days(report) if report else 0,
+        "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None,
+        "followed": _followed_config(request),
+        "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
+        "attention": [row for row in servers.rows if row.needs_attention][:LARGEST],
+        "command": claude_command(url, needs_token=needs_token),
+        "config": client_config(url, needs_token=needs_token),
+        "needs_token": needs_token,
+        "now": time.time(),
+    }
+    return Page("overview.html", values | savings_charts(report))
+
+
+def _followed_config(request: PageRequest) -> FollowedConfig | None:
+    """Return the state of the followed `mcp.json` for a caller without restriction, else None."""
+    return request.catalogue.followed_config() if is_unrestricted(request.caller) else None
+
+
+def servers(request: PageRequest) -> Page:
+    """Return the servers that the filters admit, replicas in one row, the most expensive first or as requested."""
+    table, query = servers_for(request.caller, request.catalogue), table_query(request)
+    found, counts = query.applied(table.sets)
+    sets, pages = page_of_rows(found, request)
+
+    def present(values: Iterable[str], of_rows: Iterable[str], chosen: str) -> list[str]:
+        """Return the values that a row has, and the chosen one, in their order."""
+        return [value for value in values if value in {*of_rows, chosen}]
+
+    values = {
+        "servers": table,
+        "query": query,
+        "counts": counts,
+        "widest": max((of_set.tokens or 0 for of_set in found), default=0),
+        "sets": sets,
+        "columns": COLUMNS,
+        "origins": present(ORIGINS, {origin_of(row.record.source) for row in table.rows}, query.source),
+        "known_states": present(SERVER_STATES, {row.state for row in table.rows}, query.status),
+        "sees_all": is_unrestricted(request.caller),
+        "longest": LONGEST,
+        "shown": ROWS,
+        "followed": _followed_config(request),
+    }
+    return Page("servers.html", values | pages)
+
+
+def server(request: PageRequest) -> Page:
+    """Return one server with its tools, the most expensive first."""
+    catalogue, table = request.catalogue, servers_for(request.caller, request.catalogue)
+    encoding = table.encoding
+    row = table.row(request.path["server_id"])
+    if row is None:
+        return message_page(404, "No such server", "There is no server of this name that you may see.")
+    record = row.record
+    of_server = replace(request.caller.scope, servers=frozenset({record.server_id}), status=record.status)
+    tools = sorted(
+        tools_of(of_server, catalogue), key=lambda tool: (-tool.model_counts.get(encoding, 0), tool.definition.name)
+    )
+    page_of_tools, pages = page_of_rows(tools, request)
+    error, last_words = split_error(record.last_error)
+    values = {
+        "row": row,
+        "servers": table,
+        "sees_all": is_unrestricted(request.caller),
+        "address": _address(record, request),
+        "origin": origin_of(record.source),
+        "next_run": next_run(record, catalogue),
+        "error": error,
+        "last_words": last_words,
+        "command": f"toolscale resync {shlex.quote(record.server_id)}",
+        "tools": [
+            {
+                "name": tool.definition.name,
+                "does": first_sentence(tool.definition.description),
+                "tokens": tool.model_counts.get(encoding),
+                "part": share(tool.model_counts.get(encoding), row.tokens or 0),
+                "read_only": tool.definition.read_only,
+            }
+            for tool in page_of_tools
+        ],
+        "widest": tools[0].model_counts.get(encoding, 0) if tools else 0,
+        "replicas": table.set_of(row).rows,
+        "callers": callers_of(record.server_id, request),
+        "days": DEFAULT_PERIOD,
+        "shown": ROWS,
+    }
+    return Page("server.html", values | pages)
+
+
+def split_error(error: str | None) -> tuple[str | None, str | None]:
+    """Return the last error without its quote of the process's stderr, and that quote as text."""
+    before, mark, quoted = (error or "").rpartition(LAST_WORDS)
+    try:
+        words: object = json.loads(quoted) if mark else None
+    except ValueError:  # a server's own text contains the mark
+        words = None
+    return (before, words) if isinstance(words, str) else (error, None)
+
+
+@dataclass(frozen=True, slots=True)
+class NextRun:
+    """The time of the next reconciliation in seconds since the epoch, or a word; `is_latest` marks an upper bound."""
+
+    at_s: float | None = None
+    is_latest: bool = False
+    word: Literal["", "when announced", "paused after failures", "soon"] = ""
+
+
+def next_run(record: ServerRecord, catalogue: Catalogue) -> NextRun:
+    """Return when the server is reconciled next, as far as its record and the settings of this process show it."""
+    if record.status == "stopped":
+        return NextRun(word="when announced")
+    if record.next_reconcile_at is not None:
+        return NextRun(record.next_reconcile_at)
+    if record.failures:
+        return NextRun(word="paused after failures")
+    if record.last_listed_at is None:
+        return NextRun(word="soon")
+    is_stdio = record.endpoint.transport == "stdio"
+    interval_s = catalogue.stdio_resync_interval_s if is_stdio else catalogue.resync_interval_s
+    return NextRun(record.last_listed_at + interval_s, is_latest=True) if interval_s else NextRun(word="when announced")
+
+
+def _address(record: ServerRecord, request: PageRequest) -> str | None:
+    """Return the URL or the command of a server with masked secrets; None if unknown, or not for this caller.
+
+    Only the entry of an `mcp.json` has a command, as it is written there.
+    """
+    if not is_unrestricted(request.caller):
+        return None
+    entry: object = {"url": record.endpoint.url}
+    if not record.endpoint.url:
+        entry = request.catalogue.operator_entry(record.server_id) if record.source == OPERATOR_SOURCE else None
+    if entry is None:
+        return None
+    parts = _object(masked(entry))
+    return parts.get("url") or " ".join(map(str, (parts.get("command", ""), *parts.get("args", ()))))
+
+
+def tool(request: PageRequest) -> Page:
+    """Return one tool of the caller's scope, running or not."""
+    ledger, index, scope = request.catalogue.ledger, request.catalogue.pinned().index, request.caller.scope
+    ledger.refresh()
+    server_id, _, name = request.path["name"].partition(":")
+    point = point_id(server_id, name)
+    found, record = index.get([point]).get(point), ledger.record(server_id)
+    if found is None or record is None or not replace(scope, status=found.status).contains(found):
+        return message_page(404, "No such tool", "There is no tool of this name that you may see.")
+    replicated = Replicated.of(scope, ledger.replica_sets(scope))
+    # a tool that is not running has its own server alone
+    represented = replace(found, server_id=replicated.sets.representative(server_id))
+    serving = servings([represented], replicated, replicated, index)[represented.qualified_name]
+
+    def rows(server_ids: Iterable[str]) -> list[ServerRow]:
+        records = filter(None, map(ledger.record, server_ids))
+        return [ServerRow(record, record.state, None, None, None) for record in records]
+
+    def indented(definition: Mapping[str, Any]) -> str:
+        return json.dumps(definition, ensure_ascii=False, indent=2)
+
+    use, mean_ms = use_of_tool(name, serving.servers, request)
+    values: dict[str, Any] = {
+        "tool": found,
+        "does": first_sentence(found.definition.description),
+        "server": rows([server_id])[0],
+        "encoding": request.catalogue.encoding,
+        "forms": {"model": indented(found.definition.for_model()), "wire": indented(found.definition.as_object())},
+        "serving": serving,
+        "servers": rows(serving.servers),
+        "also_on": rows(serving.also_on),
+        "use": use,
+        "mean_ms": mean_ms,
+        "days": DEFAULT_PERIOD,
+        "near": _nearest(found, replicated.scope, index),
+        "shown": ROWS,
+    }
+    return Page("tool.html", values)
+
+
+def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:
+    """Return the tools of the scope with the nearest descriptions, and their cosines; each definition once."""
+    features = index.features_by_digest([found.digest] if found.digest else []).get(found.digest)
+    if features is None:
+        return []
+    query, others = QueryVectors(features.vectors.text), replace(scope, seen=frozenset({found.digest}))
+    (candidates,) = index.search([query], others, NEAR_DEPTH)
+    tools = index.get(list(candidates.text))
+    distinct: dict[str, tuple[IndexedTool, float]] = {}
+    for point, cosine in candidates.text.items():
+        if point in tools:
+            distinct.setdefault(tools[point].definition_id, (tools[point], cosine))
+    return list(distinct.values())[:NEAR]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    """A tool of the answer as the catalogue has it, and the arguments of a call."""
+
+    found: FoundTool
+    tool: IndexedTool
+    summary: str
+    call: str
+
+
+def find(request: PageRequest) -> Page:
+    """Return the answer of `find_tool` beside the cost of all tools; the search is not recorded."""
+    question, cursor = request.query.get("q", "").strip(), request.query.get("cursor")
+    values: dict[str, Any] = {"question": question, "cursor": cursor, "answer": None, "problem": None}
+    if not question:
+        return Page("find.html", values)
+    catalogue = request.catalogue
+    arguments = {"tool_description": question} | ({"cursor": cursor} if cursor else {})
+    try:
+        find_request = FindRequest.model_validate(arguments)
+        catalogue.ledger.refresh()
+        offered = Offers(catalogue).cost(request.caller, catalogue.encoding)
+        answer, timings = find_tool(find_request, request.caller.scope, catalogue, request.caller, offered)
+    except ValidationError as error:
+        return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
+    except (CursorInvalid, BudgetTooSmall) as error:
+        return Page("find.html", values | {"problem": str(error)}, 400)
+    except CursorsUnavailable as error:
+        _log.warning("cursor_store_unavailable", reason=str(error))
+        return Page("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
+    values |= {
+        "answer": answer,
+        "arguments": json.dumps(arguments, ensure_ascii=False, indent=2),
+        "text": json_text(answer.as_object()),
+        "rows": _found_rows(answer.tools, catalogue.pinned().index),
+        "timings": timings,
+        "encoding": catalogue.encoding,
+    }
+    return Page("find.html", values)
+
+
+def _found_rows(found: Sequence[FoundTool], index: ToolIndex) -> list[FoundRow]:
+    """Return the rows of these tools, without those removed since the search."""
+    points = [point_id(*each.first_server) for each in found]
+    tools = index.get(points)
+    return [
+        FoundRow(each, tools[point], summary(tools[point].definition), call_example(each.name, tools[point].definition))
+        for each, point in zip(found, points, strict=True)
+        if point in tools
+    ]
+
+
+_BY_TYPE: Mapping[str, object] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+
+
+def call_example(name: str, definition: ToolDefinition) -> str:
+    """Return the arguments of `call_tool` as JSON, with the required parameters of the tool to be filled in.
+
+    Each value is one that the schema names, or the smallest one of its type. `name` is the tool's name for calls.
+    """
+    schema = _object(definition.as_object().get("inputSchema"))
+    properties, required = _object(schema.get("properties")), schema.get("required")
+    names = cast("list[object]", required) if isinstance(required, list) else []
+    parameters = {each: _example(each, _object(properties.get(each))) for each in names if isinstance(each, str)}
+    return json.dumps({"tool_name": name, "parameters": parameters}, ensure_ascii=False, indent=2)
+
+
+def _example(name: str, schema: Mapping[str, Any]) -> object:
+    for key in ("default", "const"):
+        if key in schema:
+            return schema[key]
+    for key in ("enum", "examples"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return schema[key][0]
+    declared = schema.get("type")
+    if declared == "array" and schema.get("minItems"):
+        return [_example(name, _object(schema.get("items")))]
+    if declared in ("integer", "number") and isinstance(schema.get("minimum"), int | float):
+        return schema["minimum"]
+    return _BY_TYPE.get(declared, f"<{name}>") if isinstance(declared, str) else f"<{name}>"
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
