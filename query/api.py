@@ -204,7 +204,9 @@ class _Writes:
 
     def record(self, request: ApiRequest) -> object:
         event = request.given
-        return self._operations.record(event if isinstance(event, str | dict) else json.dumps(event))
+        return self._operations.record(
+            cast("str | dict[str, Any]", event) if isinstance(event, str | dict) else json.dumps(event)
+        )
 
     def dead_letters(self, request: ApiRequest) -> object:
         return self._operations.dead_letters(_Lines.model_validate(_single(request.given)).lines)
