@@ -318,7 +318,7 @@ async def test_while_the_store_is_down_tools_are_found_and_the_answer_says_that_
 async def test_while_the_store_is_down_tools_that_need_a_cursor_are_errors_that_say_so() -> None:
     entries = SilentEntries()
     policy = ResponsePolicy(Kept(entries))
-    others = [Upstream("", f"files__{number:03}", "foreign") for number in range(200)]
+    others = [Upstream("", f"files__{number:03}", "foreign") for number in range(500)]
     offered = [*others, *builtin_tools(catalogue_of(*fleet(20), policy=policy))]
     async with client_of(offered, policy=policy) as client:
         with pytest.raises(MCPError, match=CURSOR_STORE_UNAVAILABLE):
