@@ -61,7 +61,6 @@ def app_of(
 ) -> Starlette:
     """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication)
-    entrance.close()
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
     server = service_of(catalogue, upstreams, caller_of_request)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
