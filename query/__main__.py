@@ -28,7 +28,7 @@ from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.redis import DEAD_LETTERS, connect, redis_errors
 from shared.service.tracing import configure_tracing
-from shared.settings import Settings, load_service_settings
+from shared.settings import Settings, load_service_settings, warn_of_removed_settings
 from shared.text.embedding import FastEmbedder
 
 _log = structlog.get_logger()
@@ -56,6 +56,7 @@ def serve(settings: Settings) -> None:
         IndexUnavailable: the index cannot be opened.
     """
     configure_logging(settings.log_level)
+    warn_of_removed_settings(full_environment())
     configure_tracing("toolscale-query", full_environment())
     with (
         # opened before the model, so that an invalid setting fails at once

@@ -171,7 +171,8 @@ class _Reads:
         if self._catalogue.usage is None:
             raise HistoryUnavailable("this service keeps no usage")
         try:
-            return report_for(request.caller, period, self._catalogue, self._catalogue.usage).as_object()
+            index = self._catalogue.pinned().index
+            return report_for(request.caller, period, self._catalogue.usage, index).as_object()
         except ValueError as error:
             raise ArgumentsInvalid("period", str(error)) from error
 
@@ -203,7 +204,9 @@ class _Writes:
 
     def record(self, request: ApiRequest) -> object:
         event = request.given
-        return self._operations.record(event if isinstance(event, str | dict) else json.dumps(event))
+        return self._operations.record(
+            cast("str | dict[str, Any]", event) if isinstance(event, str | dict) else json.dumps(event)
+        )
 
     def dead_letters(self, request: ApiRequest) -> object:
         return self._operations.dead_letters(_Lines.model_validate(_single(request.given)).lines)

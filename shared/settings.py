@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
+import structlog
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -18,6 +20,27 @@ from shared.toolset import TOOLSET_NAME
 from shared.validation import all_invalid
 
 PREFIX = "TOOLSCALE_"
+
+REMOVED: Mapping[str, str] = {
+    f"{PREFIX}{name}": instead
+    for name, instead in {
+        "CALL_PREFER_LABELS": "give the servers of a region a group, and the callers there that group",
+        "CURSOR_KEY": "a cursor names an entry in Redis, which all replicas share, or in the process",
+        "CURSOR_TTL_S": "a cursor expires 15 minutes after its last use",
+        "EMBEDDING_CONCURRENCY": "a worker embeds for two reconciliations at a time",
+        "JWT_ALGORITHMS": "RS, PS and ES with 256, 384 or 512, and EdDSA are accepted",
+        "LEASE_S": "a dead worker's lease expires after 10 s",
+        "LEANER_DEFINITIONS": "answers have the definitions of the servers; `toolscale lint` advises their authors",
+        "LISTING_MAX_LARGE": "a worker holds two large lists at a time; more workers hold more",
+        "QUARANTINE_AFTER": "tools are hidden after five failures in a row",
+        "REDELIVER_AFTER_S": "an event is sent again after 15 s",
+        "RETRY_MAX_S": "a failing server is retried at least every 15 minutes",
+        "SHUTDOWN_GRACE_S": "a stopping worker gives its listings 30 s",
+        "STDIO_START_TIMEOUT_S": "a stdio server has 5 minutes to start; install one that takes longer by hand",
+        "SWEEP_INTERVAL_S": "beat sweeps every 5 s",
+    }.items()
+}
+"""The variables of settings that earlier releases had, and what is true in their place."""
 
 Subscribe = Literal["http", "all", "none"]
 ResponseMode = Literal["summary", "detailed", "full", "auto"]
@@ -37,8 +60,6 @@ CredentialHosts = dict[
     Annotated[frozenset[CredentialReceiver], Field(min_length=1)],
 ]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-# Signatures by key pairs only: a process that verifies tokens must not be able to sign them.
-Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 Count = Annotated[int, Field(ge=1, le=1_000)]
 
 
@@ -119,32 +140,16 @@ class Settings(BaseSettings):
     """More variables that stdio servers inherit, separated by commas; docs/operations.md lists the usual ones."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     """Seconds for all pages of a server's list, including the connection."""
-    stdio_start_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 300.0
-    """Seconds until a stdio server's first message, unless its last start succeeded: it may install packages."""
     definition_changes: DefinitionPolicy = "notify"
     """A tool that a server changes is: open: accepted; notify: served and marked; approve: held until accepted."""
-    listing_max_large: Annotated[int, Field(ge=1, le=256)] = 2
-    """Large lists (256 KiB or 10,000 values in a response) that one worker holds at a time; others wait."""
 
     # --- The workers ---
     worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 64
     """Servers that one worker process reconciles at the same time."""
-    sweep_interval_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
-    """Seconds between two sweeps for recorded events that are due."""
-    redeliver_after_s: Annotated[float, Field(ge=0.1, le=3600)] = 15.0
-    """Seconds until a recorded event without a reconciliation is sent again; doubles with each failure."""
-    retry_max_s: Annotated[float, Field(ge=1, le=86_400)] = 900.0
-    """The longest wait between two reconciliations of a failing server, in seconds."""
     resync_interval_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     """Seconds within which every running server is listed again, also without events; 0: only after events."""
     stdio_resync_interval_s: Annotated[float, Field(ge=0, le=604_800)] = 3_600.0
     """The same for stdio servers, of which each listing starts a process; 0: only after events."""
-    quarantine_after: Annotated[int, Field(ge=1, le=1_000)] = 5
-    """Consecutive reconciliations that fail or kill their worker before a server's tools are hidden."""
-    shutdown_grace_s: Annotated[float, Field(ge=0, le=600)] = 30.0
-    """Seconds that a stopping worker gives its listings; it finishes writes that have begun."""
-    lease_s: Annotated[float, Field(ge=1, le=600)] = 10.0
-    """Seconds until a dead worker's lease on a server expires; a live worker renews its leases."""
 
     # --- The query service ---
     host: str = "127.0.0.1"
@@ -173,8 +178,6 @@ class Settings(BaseSettings):
     """The issuer's public keys, a JWK set: an https URL, or a file."""
     jwt_audience: str | None = None
     """The audience that a JWT's `aud` must contain; unset: `public_url`."""
-    jwt_algorithms: Annotated[frozenset[Algorithm], NoDecode] = frozenset({"ES256", "EdDSA", "PS256", "RS256"})
-    """Accepted signatures, separated by commas: RS, PS or ES with 256, 384 or 512, and EdDSA."""
     jwt_admin_group: str | None = None
     """Members of this group see all tools, also those without a group; unset: no such group."""
     policy_file: Path | None = None
@@ -209,9 +212,7 @@ class Settings(BaseSettings):
     metrics_public: bool = False
     """Serve `/metrics` of the query service and the events API without a token."""
 
-    @field_validator(
-        "allowed_hosts", "allowed_http_hosts", "stdio_env", "stdio_groups", "jwt_algorithms", mode="before"
-    )
+    @field_validator("allowed_hosts", "allowed_http_hosts", "stdio_env", "stdio_groups", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -248,11 +249,6 @@ class Settings(BaseSettings):
         return self.redis_url is None
 
     @property
-    def longest_listing_s(self) -> float:
-        """Return the seconds that one listing may take; only the operator's file has servers that must be installed."""
-        return self.listing_timeout_s + (self.stdio_start_timeout_s if self.mcp_config else 0.0)
-
-    @property
     def own_url(self) -> str:
         """Return the local URL of the query service."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -280,6 +276,17 @@ def load_settings(**overrides: object) -> Settings:
         # no values: some are secrets
         wrong = [f"setting {_named(path)}: {reason}" for path, reason in all_invalid(error)]
         raise ConfigInvalid("; ".join(wrong)) from error
+
+
+def removed_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables here that were settings of an earlier release, each with what is true in its place."""
+    return {name: instead for name, instead in REMOVED.items() if environment.get(name)}  # Compose passes empty ones
+
+
+def warn_of_removed_settings(environment: Mapping[str, str]) -> None:
+    """Log each variable that was a setting of an earlier release; it has no effect."""
+    for name, instead in removed_settings(environment).items():
+        structlog.get_logger().warning("setting_removed", setting=name, instead=instead)
 
 
 def load_service_settings() -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -93,7 +93,7 @@ COMMANDS = {
 }
 
 
-class _Commands(MutableMapping[str, Any]):
+class _Commands(Mapping[str, Any]):
     """The commands by name; a command is imported when it is looked up."""
 
     def __init__(self) -> None:
@@ -109,12 +109,6 @@ class _Commands(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(COMMANDS)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._loaded[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
 
 
 def _loaded(name: str, source: Source) -> Any:
@@ -148,7 +142,8 @@ def _configure_logging() -> None:
 
 class _App(Group):
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**(attributes | {"commands": _Commands()}))
+        super().__init__(**attributes)
+        self.commands: Any = _Commands()
 
 
 app = group(

@@ -86,13 +86,9 @@ def _table(rows: Sequence[Sequence[str]], columns: Sequence[Column], width: int)
     widths = [max(of_column) for of_column in zip(*lengths, strict=True)]
     too_wide = sum(widths) + 2 * len(widths) - 1 - width  # a space before each column, and one more between two
     folded = [number for number, column in enumerate(columns) if not column.is_number]
-    while too_wide > 0 and (widest := max(folded, key=lambda number: widths[number])) is not None:
-        if widths[widest] <= 1:
-            break
-        others = [widths[number] for number in folded if widths[number] < widths[widest]]
-        cut = min(too_wide, widths[widest] - max(others, default=0), widths[widest] - 1)
-        widths[widest] -= max(1, cut)
-        too_wide -= max(1, cut)
+    while too_wide > 0 and max(widths[number] for number in folded) > 1:
+        widths[max(folded, key=lambda number: widths[number])] -= 1
+        too_wide -= 1
     for row, of_row in zip(rows, lengths, strict=True):
         if all(length <= most for length, most in zip(of_row, widths, strict=True)):
             yield [_line(row, of_row, widths, columns)]

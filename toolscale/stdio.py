@@ -71,7 +71,7 @@ class _Exchange:
 
     request: Message
     connection: socket.socket | None = None
-    is_cancelled: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event)
     answers: SimpleQueue[Message] = field(default_factory=SimpleQueue[Message])
     """The client's answers to questions of the service."""
 
@@ -93,7 +93,7 @@ class _Exchange:
 
     def cancel(self) -> None:
         """Close the connection, which ends the request in the service."""
-        self.is_cancelled = True
+        self.cancelled.set()
         self.answers.put({})
         if self.connection:
             with suppress(OSError):
@@ -113,6 +113,7 @@ class Proxy:
         self._handshake: Message | None = None
         self._version: str | None = None
         self._instance: Instance | None = None
+        self._attended = ""
         self._open: dict[object, _Exchange] = {}
         self._asked: dict[object, _Exchange] = {}
         self._sending, self._reaching = threading.Lock(), threading.Lock()
@@ -151,7 +152,7 @@ class Proxy:
             self._handshake = exchange.params
         try:
             self._forward(exchange)
-        except ToolscaleError as error:
+        except (ToolscaleError, ValueError, RecursionError) as error:  # what HTTP or JSON cannot transport, too
             print(f"toolscale: {error}", file=sys.stderr, flush=True)  # noqa: T201  # for the log of a client
             self._fail(exchange, str(error))
         finally:
@@ -164,7 +165,7 @@ class Proxy:
         """
         body: Message | None = exchange.request
         deadline_s, is_repeatable = time.monotonic() + START_WITHIN_S, exchange.only_reads
-        while body and not exchange.is_cancelled:
+        while body and not exchange.cancelled.is_set():
             instance, is_ready = self._reach(deadline_s)
             try:
                 if not is_ready and exchange.method not in _EARLY:
@@ -176,6 +177,8 @@ class Proxy:
                     raise ServiceUnreachable(STARTING) from None
                 time.sleep(_POLL_S)
             except _Lost:
+                if exchange.cancelled.is_set():
+                    return
                 self._forget(instance)
                 if not is_repeatable:
                     self._fail(exchange, MAY_HAVE_RUN)
@@ -190,7 +193,8 @@ class Proxy:
                 if step:
                     return instance, False
                 self._instance = instance
-                if instance.instance_id:
+                if instance.instance_id not in ("", self._attended):
+                    self._attended = instance.instance_id
                     threading.Thread(target=self._attend, args=(instance,), daemon=True).start()
             return self._instance, True
 
@@ -203,6 +207,7 @@ class Proxy:
         """Let the service know this client, so that it stays, until either of them ends."""
         with suppress(OSError):
             requested(instance, "POST", ATTEND_PATH, timeout_s=None)
+        self._attended = ""
         self._forget(instance)
 
     def _post(self, instance: Instance, exchange: _Exchange, body: Message) -> Message | None:
@@ -225,6 +230,8 @@ class Proxy:
         try:
             connection.sock.settimeout(None)  # a call may take long
             exchange.connection = connection.sock
+            if exchange.cancelled.is_set():
+                return None
             headers = {**self._headers, **self._headers_of(body), **instance.authorization}
             connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
             response = connection.getresponse()
@@ -306,12 +313,12 @@ class Proxy:
         self._finish(exchange, {"jsonrpc": "2.0", "id": exchange.request["id"], **answer})
 
     def _finish(self, exchange: _Exchange, answer: Message, text: bytes = b"") -> None:
-        if self._open.pop(exchange.request["id"], None) and not exchange.is_cancelled:
+        if self._open.pop(exchange.request["id"], None) and not exchange.cancelled.is_set():
             self._send(answer, text)
 
     def _send(self, message: Message, text: bytes = b"") -> None:
         """Write a message as a line, in the bytes `text` if they are one."""
-        line = text if text and b"\n" not in text else json.dumps(message, ensure_ascii=False).encode()
+        line = text if text and b"\n" not in text else json.dumps(message).encode()
         with self._sending:
             try:
                 self._to_client.write(line + b"\n")
@@ -373,4 +380,4 @@ def _header(value: str) -> str:
     """Return the text as MCP encodes it in a header."""
     if re.fullmatch(r"[\x20-\x7E]*", value) and value == value.strip() and not value.startswith("=?base64?"):
         return value
-    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+    return f"=?base64?{base64.b64encode(value.encode(errors='surrogatepass')).decode()}?="

@@ -27,11 +27,12 @@ from prometheus_client import Gauge, Histogram
 from typing_extensions import override
 
 from shared.errors import ConfigInvalid, Retryable, ServerError
+from shared.intents import times
 from shared.service.logging import FailureLog, configure_logging
 from shared.service.process import full_environment
 from shared.service.redis import connect, parse_redis_url
 from shared.service.tracing import configure_tracing, flush_spans, traceparent, use_parent_trace
-from shared.settings import Settings
+from shared.settings import Settings, warn_of_removed_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import ConfigFile
 from workers.dependencies import LazyDependencies
@@ -50,7 +51,7 @@ from workers.monitoring.checks import (
 )
 from workers.monitoring.metrics import QUEUE, SENT_AT, BacklogGauges, RedisGauges, Stages, read_queue, waited_s
 from workers.sources.mcp_json import ConfigFollower, config_followed
-from workers.work import Work
+from workers.work import Work, longest_listing_s
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -71,6 +72,10 @@ HARD_LIMIT_AFTER_S = 15
 # A dead worker's message returns after the longest reconciliation and this time, checked at this interval.
 VISIBLE_AFTER_S = 30
 RESTORE_INTERVAL_S = 5
+
+# A stopping worker gives its listings so long; it finishes writes that have begun. Compose and the chart kill it
+# later.
+SHUTDOWN_GRACE_S = 30.0
 
 WRITE_EVERY_S = 10.0
 # Added to two intervals: Redis may be away for so long without an alert.
@@ -98,8 +103,8 @@ def build_app(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> Ce
     lazy = LazyDependencies(settings)
     work = Work(
         *(lazy.intents, lazy.dependencies, partial(send_reconcile, app), partial(waiting, app)),
-        message_time_s=settings.redeliver_after_s,
-        sweep_interval_s=settings.sweep_interval_s,
+        message_time_s=times.REDELIVER_AFTER_S,
+        sweep_interval_s=times.SWEEP_INTERVAL_S,
     )
     register_tasks(app, work)
     app.steps["worker"].add(IgnoresHangup)
@@ -109,10 +114,10 @@ def build_app(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> Ce
 
 def _options(settings: Settings, transport: dict[str, Any]) -> dict[str, Any]:
     """Return the options of the app, with those of the transport that belong to the broker's URL."""
-    task_limit_s = settings.longest_listing_s + WORK_LIMIT_S
+    task_limit_s = longest_listing_s(settings) + WORK_LIMIT_S
     sweep = {
         "task": SWEEP_INTENTS,
-        "schedule": settings.sweep_interval_s,
+        "schedule": times.SWEEP_INTERVAL_S,
         "options": {"expires": TICK_EXPIRES_S},
     }
     transport = transport | {
@@ -140,7 +145,7 @@ def _options(settings: Settings, transport: dict[str, Any]) -> dict[str, Any]:
         "task_ignore_result": True,
         "worker_pool": "threads",  # reconciliations wait for servers; ONNX Runtime and tiktoken release the GIL
         "worker_concurrency": settings.worker_concurrency,
-        "worker_soft_shutdown_timeout": settings.shutdown_grace_s,
+        "worker_soft_shutdown_timeout": SHUTDOWN_GRACE_S,
         "worker_send_task_events": True,
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
@@ -214,7 +219,7 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, st
         )
         running.enter_context(monitor)
         if settings.mcp_config:
-            emitter = Emitter(lazy.intents(), partial(send_reconcile, app), settings.redeliver_after_s)
+            emitter = Emitter(lazy.intents(), partial(send_reconcile, app), times.REDELIVER_AFTER_S)
             store = running.enter_context(closing(followed_config_store(settings)))
             file = ConfigFile(settings.mcp_config, full_environment())
             follower = ConfigFollower(file, emitter.intents, emitter.emit, store)
@@ -238,16 +243,22 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, st
         (signals.celeryd_after_setup, receiver(lambda: warn_if_index_unreachable(settings))),
         (signals.worker_ready, on_ready),
         (signals.beat_init, show_ticks(settings)),
-        (signals.worker_shutting_down, receiver(lambda: interrupt_fetches_after(settings.shutdown_grace_s))),
+        (signals.worker_shutting_down, receiver(lambda: interrupt_fetches_after(SHUTDOWN_GRACE_S))),
         (signals.worker_shutdown, receiver(on_shutdown)),
         (signals.worker_process_shutdown, receiver(flush_spans)),
         (signals.worker_process_shutdown, receiver(on_shutdown)),
-        (signals.setup_logging, receiver(lambda: configure_logging(settings.log_level))),
+        (signals.setup_logging, receiver(partial(start_log, settings.log_level))),
         (signals.task_prerun, record_wait),
         (signals.before_task_publish, stamp),
     ):
         celery_signal.connect(handler, weak=False)
     keep_refused_messages(lazy.intents)
+
+
+def start_log(level: str) -> None:
+    """Configure the log of this process; its first lines name settings that have no effect any more."""
+    configure_logging(level)
+    warn_of_removed_settings(full_environment())
 
 
 class IgnoresHangup(bootsteps.StartStopStep):
@@ -286,7 +297,7 @@ def monitored(
 
     with ExitStack() as opened:
         client = opened.enter_context(connect(settings.redis_url))
-        progress = WorkerProgress(settings.longest_listing_s)
+        progress = WorkerProgress(longest_listing_s(settings))
 
         def sample() -> None:
             begun, received = len(state.active_requests), len(state.reserved_requests)
@@ -339,7 +350,7 @@ def show_ticks(settings: Settings) -> Callable[..., None]:
         # here, since a worker has no ticks to show
         last_tick = Gauge("toolscale_beat_last_tick_timestamp_seconds", "Time of the last sweep that this beat sent.")
         last_tick.set_to_current_time()
-        in_time = Deadline(2 * settings.sweep_interval_s + LATE_AT_MOST_S)
+        in_time = Deadline(2 * times.SWEEP_INTERVAL_S + LATE_AT_MOST_S)
 
         def on_published(sender: str | None = None, **_: Any) -> None:
             if sender == SWEEP_INTENTS:  # the broker accepted it

@@ -11,6 +11,7 @@ from shared.catalog import DefinitionPolicy, Encoding, Listing
 from shared.errors import IndexUnavailable
 from shared.index.tools import ToolIndex
 from shared.index.versions import IndexVersion, IndexVersions, OpenVersion, active_index, open_index_versions
+from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents, open_intents
 from shared.settings import Settings
@@ -21,6 +22,10 @@ from workers.indexing.features import FeatureLocks
 from workers.indexing.records import FailurePolicy
 from workers.upkeep.migrate import ModelRollout
 from workers.upkeep.recover import rebuild_if_lost
+
+# Large lists (256 KiB or 10,000 values in a response) that one worker holds at a time; others wait. Each needs up to
+# 64 MiB, and a hundred times the memory of a usual one while it is parsed.
+LARGE_LISTS = 2
 
 # Reconciliations of a worker that count and embed at a time: while the first waits for the interpreter, the second
 # uses the core.
@@ -88,7 +93,7 @@ def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
         opened.callback(versions.store.close)
         versions.store.ensure_active_version(versions.own, known_models)
         opened.pop_all()
-    slots, starts = LargePayloadSlots(settings.listing_max_large), StartTurns(starts_at_once())
+    slots, starts = LargePayloadSlots(LARGE_LISTS), StartTurns(starts_at_once())
     return Dependencies(
         intents=intents,
         index=active_index(lambda: versions.current()[0]),
@@ -99,7 +104,7 @@ def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
         list_server=lister(settings, slots, starts),
         slots=slots,
         starts=starts,
-        failure_policy=FailurePolicy(settings.quarantine_after),
+        failure_policy=FailurePolicy(times.QUARANTINE_AFTER),
         computing=threading.BoundedSemaphore(COMPUTING_AT_ONCE),
         definition_changes=settings.definition_changes,
     )

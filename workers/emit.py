@@ -13,6 +13,7 @@ from prometheus_client import Counter
 from shared.catalog import owner_of
 from shared.errors import EventInvalid, IntentsUnavailable
 from shared.events import ServerEvent, parse_event
+from shared.intents import times
 from shared.intents.intent import Intent, Recorded
 from shared.intents.intents import Intents
 from shared.service.tracing import SpanKind, span, traceparent
@@ -60,7 +61,7 @@ def message_time_s(settings: Settings) -> float:
 
     Without a broker that another process reads, there is no message: the event is due at once for the sweep.
     """
-    return 0.0 if settings.is_embedded else settings.redeliver_after_s
+    return 0.0 if settings.is_embedded else times.REDELIVER_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)

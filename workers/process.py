@@ -15,6 +15,7 @@ import structlog
 from shared.intents.intents import open_intents
 from shared.service.process import full_environment, raise_open_files
 from shared.service.tracing import configure_tracing
+from shared.settings import warn_of_removed_settings
 from workers.emit import Emitter, Enqueue, message_time_s
 from workers.monitoring.checks import Deadline, broker_checked, first_problem
 from workers.monitoring.port import metrics_port
@@ -64,6 +65,7 @@ def source_process(settings: Settings, parts: Collection[str], within_s: float) 
         IntentsUnavailable: the intents cannot be opened.
     """
     raise_open_files()
+    warn_of_removed_settings(full_environment())
     configure_tracing("toolscale-source", full_environment())
     deadlines = {part: Deadline(within_s) for part in parts}
     checks = {part: deadline.problem for part, deadline in deadlines.items()}

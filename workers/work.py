@@ -18,6 +18,8 @@ from shared.errors import EventInvalid, IndexUnavailable, IntentsUnavailable, Le
 from shared.index.versions import IndexVersions
 from shared.intents.intents import Intents
 from shared.service.logging import FailureLog
+from shared.settings import Settings
+from shared.upstream.target import STDIO_START_TIMEOUT_S
 from workers.dependencies import Dependencies
 from workers.emit import Emitter
 from workers.fetch.turns import FetchInterrupted, interrupt_fetches
@@ -155,6 +157,11 @@ def maintain_index(versions: IndexVersions, intents: Intents, audits: AuditRound
         structlog.get_logger().info("index_version_deleted", collection=name)
     if stored.active and not intents.backlog().due:
         audits.continue_round(versions.store.index(stored.active), intents)
+
+
+def longest_listing_s(settings: Settings) -> float:
+    """Return the seconds that one listing may take; only the operator's file has servers that must be installed."""
+    return settings.listing_timeout_s + (STDIO_START_TIMEOUT_S if settings.mcp_config else 0.0)
 
 
 class ReconcilePool:

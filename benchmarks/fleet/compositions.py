@@ -22,6 +22,7 @@ from benchmarks.throughput.events import redis_producer
 from benchmarks.throughput.machine import processor_s
 from benchmarks.throughput.memory import MIB
 from shared.events import ServerEvent
+from shared.intents.times import SWEEP_INTERVAL_S
 from tests.support.processes import Composition, Running
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
 from tests.support.redis_server import redis_server
@@ -29,18 +30,12 @@ from workers.celery_app import SWEEP_INTENTS
 
 TOKEN = "a-token-of-the-benchmark"
 
-# The default of TOOLSCALE_SWEEP_INTERVAL_S.
-SWEEP_EVERY_S = 5.0
-
 # A whole catalogue takes minutes, and more where others use the machine.
 INGESTED_WITHIN_S = 1_800.0
 
-# The composition of the tests waits shorter than the defaults, and the environment may have its own ideas.
+# The environment may have its own ideas.
 # No server is due for a resync while something else is measured.
 ENVIRONMENT = {
-    "TOOLSCALE_LEASE_S": "",
-    "TOOLSCALE_REDELIVER_AFTER_S": "",
-    "TOOLSCALE_SWEEP_INTERVAL_S": "",
     "TOOLSCALE_WORKER_CONCURRENCY": "",
     "TOOLSCALE_EMBEDDING_MODEL": "",
     "TOOLSCALE_LOG_LEVEL": "",
@@ -103,7 +98,7 @@ def _sweep(redis_url: str, ended: threading.Event) -> None:
     with Celery("beat", broker=redis_url) as app:
         while not ended.is_set():
             app.send_task(SWEEP_INTENTS, queue="toolscale")
-            ended.wait(SWEEP_EVERY_S)
+            ended.wait(SWEEP_INTERVAL_S)
 
 
 @contextmanager
@@ -114,7 +109,7 @@ def site(directory: Path, **environment: str) -> Generator[Site]:
         redis_server(directory) as redis_url,
         redis_producer(redis_url, directory) as producer,
     ):
-        yield Site(Composition(redis_url, directory, {**ENVIRONMENT, **environment}), producer)
+        yield Site(Composition(redis_url, directory, {**ENVIRONMENT, **environment}, constants={}), producer)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from functools import partial
 from benchmarks.fleet.results import Crowd, Haystack, MetricsBySize, Results, Storm
 from benchmarks.qdrant_memory import Results as QdrantMemory
 from benchmarks.throughput.report import number, table
+from shared.intents.times import SWEEP_INTERVAL_S
 from shared.intents.transitions import EARLIEST_SHARE
 from shared.settings import Settings
 from shared.text.embedding import BUNDLED_DIMENSION
@@ -171,8 +172,7 @@ def _need(size: Size, cost: Costs, memory: QdrantMemory) -> dict[str, str]:
 
 def _breaks(results: Results) -> Iterator[str]:
     cost, (_, crowd, haystack, metrics) = costs(results), _parts(results)
-    settings = Settings.model_fields
-    sweeps_per_s = SWEEP_LIMIT / float(settings["sweep_interval_s"].default)
+    sweeps_per_s = SWEEP_LIMIT / SWEEP_INTERVAL_S
     tools_each = crowd.replicas.tools / crowd.replicas.servers
     seconds_per_server = cost.look_at(tools_each) / 1_000
     whole = haystack.ingestions[0]
@@ -196,7 +196,7 @@ def _breaks(results: Results) -> Iterator[str]:
         (
             "the sweep: servers per sweep",
             f"{sweeps_per_s * _mean_interval_s():,.0f} servers within the resync interval",
-            "a shorter `TOOLSCALE_SWEEP_INTERVAL_S`",
+            "a longer `TOOLSCALE_RESYNC_INTERVAL_S`",
         ),
         (
             "the ledger: a sum over all servers after a change, beside searches of Qdrant Edge",

@@ -24,6 +24,7 @@ from benchmarks.throughput.fleet import FleetServer
 from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.memory import Footprint
 from shared.intents.intents import open_intents
+from workers import dependencies
 from workers.dependencies import open_dependencies
 
 # near the limits of a response: 4 MiB, 150,000 values
@@ -75,7 +76,8 @@ def dense_servers(count: int) -> Generator[list[FleetServer]]:
 
 
 def _look_at_all(directory: Path, servers: Sequence[FleetServer], turns: int, arenas: int | None) -> Crowd:
-    settings = embedded_settings(directory).model_copy(update={"listing_max_large": turns, "listing_timeout_s": 300.0})
+    settings = embedded_settings(directory).model_copy(update={"listing_timeout_s": 300.0})
+    dependencies.LARGE_LISTS = turns  # of this process
     footprint = Footprint()
     with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as deps:
         intents.record(up(FleetServer("first", servers[0].url)), due_in_s=600)

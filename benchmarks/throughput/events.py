@@ -15,6 +15,7 @@ from benchmarks.throughput.isolation import in_fresh_process
 from benchmarks.throughput.plan import Plan
 from benchmarks.throughput.results import EventRate, Events, Spread
 from shared.events import ServerChanged, ServerDown, ServerEvent, ServerRef
+from shared.intents.times import REDELIVER_AFTER_S
 from tests.support.processes import Composition
 from tests.support.redis_server import PROGRAM, redis_server
 
@@ -52,10 +53,8 @@ def _embedded(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> li
 
 
 def _scaled(directory: Path, servers: Sequence[FleetServer], plan: Plan) -> list[Run]:
-    # the environment may point elsewhere, and the composition of the tests waits shorter than the defaults
-    as_by_default = {"TOOLSCALE_LEASE_S": "", "TOOLSCALE_REDELIVER_AFTER_S": ""}
     with redis_server(directory) as url:
-        composition = Composition(url, directory, as_by_default)
+        composition = Composition(url, directory, {}, constants={})
         with composition.beat(), composition.worker(), redis_producer(url, directory) as producer:
             return _send_all(producer, servers, plan)
 
@@ -69,7 +68,7 @@ def redis_producer(url: str, directory: Path) -> Generator[Producer]:
 
     settings = index_settings(directory).model_copy(update={"redis_url": url})
     with closing(open_intents(settings)) as intents, build_app(settings) as app:
-        emitter = Emitter(intents, partial(send_reconcile, app), settings.redeliver_after_s)
+        emitter = Emitter(intents, partial(send_reconcile, app), REDELIVER_AFTER_S)
         yield Producer(emitter.emit, intents)
 
 

@@ -107,16 +107,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ResponsePolicy:
-    """The operator's limits of every response, and the store of its cursors; the default one is of this process.
-
-    `has_leaner_definitions` means that agents read shorter input schemas, except at the detail `full`.
-    """
+    """The operator's limits of every response, and the store of its cursors; the default one is of this process."""
 
     kept: Kept = field(default_factory=Kept)
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
     encoding: Encoding = "cl100k_base"
-    has_leaner_definitions: bool = False
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
         """Return the budget of one response: the smaller of the caller's and the operator's limit."""
@@ -127,13 +123,8 @@ class ResponsePolicy:
 def response_policy(settings: Settings) -> ResponsePolicy:
     """Return the response policy of these settings."""
     counting(settings.token_encoding)  # loads the vocabulary, which the first caller would wait for
-    return ResponsePolicy(
-        open_kept(settings),
-        settings.response_mode,
-        settings.max_response_tokens,
-        settings.token_encoding,
-        settings.leaner_definitions,
-    )
+    kept = open_kept(settings)
+    return ResponsePolicy(kept, settings.response_mode, settings.max_response_tokens, settings.token_encoding)
 
 
 def most_that_fit(items: int, fits: Callable[[int], bool]) -> int:

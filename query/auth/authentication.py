@@ -98,7 +98,6 @@ def authentication_of(settings: Settings) -> Authentication | None:
     jwts = JwtTokens(
         issuer=settings.jwt_issuer,
         audience=settings.jwt_audience or url,
-        algorithms=frozenset(settings.jwt_algorithms),
         key_of=keys_at(_needed(settings.jwt_jwks, "jwt_jwks")),
         admin_group=settings.jwt_admin_group,
     )

@@ -135,10 +135,13 @@ def _expanded_values(schema: dict[str, Any]) -> int | None:
 
 def _at(root: object, path: Path) -> object:
     """Return the value at this path, None if there is none."""
-    value: Any = root
+    value = root
     for part in path:
         try:
-            value = value[int(part)] if isinstance(value, list) else value[part]
+            if isinstance(value, list):
+                value = cast("list[object]", value)[int(part)]
+            else:
+                value = cast("dict[str | int, object]", value)[part]
         except (LookupError, TypeError, ValueError):
             return None
     return value

@@ -30,6 +30,7 @@ from shared.errors import (
 )
 from shared.service.process import full_environment
 from shared.upstream.dial import dialler_for
+from shared.upstream.target import STDIO_START_TIMEOUT_S
 
 if TYPE_CHECKING:
     from mcp_types import RequestParamsMeta
@@ -215,7 +216,7 @@ def upstreams_of(settings: Settings) -> Upstreams:
     """Return the upstreams with the operator's limits."""
     limits = CallLimits(
         timeout_s=settings.call_timeout_s,
-        start_timeout_s=settings.stdio_start_timeout_s,
+        start_timeout_s=STDIO_START_TIMEOUT_S,
         max_connections=settings.call_max_connections,
         per_caller=settings.call_max_per_caller,
     )

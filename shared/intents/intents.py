@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from shared.errors import EventInvalid, IntentsUnavailable, LeaseHeld
 from shared.events import ServerChanged, ServerEvent, ServerRef, ServerUp
-from shared.intents import transitions
+from shared.intents import times, transitions
 from shared.intents.definitions import Definitions, DefinitionsChange, readable_definitions
 from shared.intents.intent import (
     DEAD_LETTER_LIMIT,
@@ -360,8 +360,8 @@ class Intents:
 def open_intents(settings: Settings) -> Intents:
     """Open the intents: in Redis if REDIS_URL is set, else in a file in the data directory."""
     policy = RetryPolicy(
-        settings.redeliver_after_s,
-        settings.retry_max_s,
+        times.REDELIVER_AFTER_S,
+        times.RETRY_MAX_S,
         resync_s=settings.resync_interval_s,
         stdio_resync_s=settings.stdio_resync_interval_s,
         min_interval_s=MIN_INTERVAL_S,
@@ -370,7 +370,7 @@ def open_intents(settings: Settings) -> Intents:
         from shared.intents.redis import RedisStorage  # noqa: PLC0415  # 0.1 s to import, as in `connect`
         from shared.service.redis import connect  # noqa: PLC0415
 
-        return Intents(RedisStorage(connect(settings.redis_url), settings.lease_s), policy)
+        return Intents(RedisStorage(connect(settings.redis_url), times.LEASE_S), policy)
     from shared.intents.sqlite import SqliteStorage  # noqa: PLC0415
 
     return Intents(SqliteStorage(settings.data_dir / "intents.sqlite3"), policy)

@@ -12,6 +12,7 @@ from redis.exceptions import LockError, RedisError
 from redis.lock import Lock
 
 from shared.errors import IntentsUnavailable, LeaseHeld
+from shared.intents import times
 from shared.intents.intent import Backlog, DeadLetter
 from shared.intents.storage import Kind, Lease, NoteName, Replacement
 from shared.service.every import every
@@ -62,7 +63,7 @@ return revision
 class RedisStorage:
     """A Storage shared by any number of producers and workers."""
 
-    def __init__(self, client: redis.Redis, lease_s: float = 10.0) -> None:
+    def __init__(self, client: redis.Redis, lease_s: float = times.LEASE_S) -> None:
         self._redis = client
         self._lease_s = lease_s
         self._get = client.register_script(_GET)

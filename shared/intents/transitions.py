@@ -33,7 +33,7 @@ _KEPT_ON_REPEAT = {"conflict", "attempts", "parked", "early_retry_used", "failur
 # A parked server is retried after one to this many times the longest wait.
 PARKED_UNTIL_SHARE = 1.25
 
-# The bound of TOOLSCALE_REDELIVER_AFTER_S, which another process may have set to another value.
+# Another process may give its messages more time than this one: release 0.2 had a setting with this bound.
 LONGEST_MESSAGE_S = 3_600.0
 
 

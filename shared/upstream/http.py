@@ -108,7 +108,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     """
 
     def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, proxy=proxy_for(target))
+        self._inner = httpx2.AsyncHTTPTransport(verify=tls_context(), trust_env=False, proxy=proxy_for(target))
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
@@ -133,10 +133,11 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         headers = httpx2.Headers(response.headers)
         if "content-type" in headers:  # JSON and event streams are UTF-8, as the meters assume
             headers["content-type"] = headers["content-type"].partition(";")[0]
+        body = self._capped(request, response)
         return httpx2.Response(
             response.status_code,
             headers=headers,
-            stream=self._capped(request, response),
+            stream=self._state.recorder.noting(request, response, body) if self._state.recorder else body,
             extensions=response.extensions,
         )
 
@@ -275,6 +276,6 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Return the TLS context of the process, cached since reading the certificates is slow."""
     return httpx2.create_ssl_context()

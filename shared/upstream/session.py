@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import httpx2
@@ -42,6 +42,9 @@ from shared.upstream.masking import Mask
 from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
 from shared.upstream.target import start_problem
 from shared.validation import first_problem
+
+if TYPE_CHECKING:
+    from shared.upstream.replay import Recorder
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -124,13 +127,19 @@ class Allowance:
         """Note that a request is answered or cancelled."""
         self._requests.discard(request_id)
 
-    def is_exceeded_by(self, messages: int, size_bytes: int) -> bool:
-        """Count messages, and return whether they are too many."""
+    def excess(self, messages: int, size_bytes: int) -> str | None:
+        """Count messages, and return what the server does too often; None: nothing."""
         now, requests = self._clock_s(), max(len(self._requests), 1)
         refilled = self._left + (now - self._counted_at_s) * self.PER_S * min(requests, self.MOST_REQUESTS)
         self._left = min(refilled, self.AT_ONCE * requests) - messages - size_bytes / self.BYTES
         self._counted_at_s = now
-        return self._left < 0 or self.unanswered > self.UNANSWERED
+        if self.unanswered > self.UNANSWERED:
+            return f"sends more than {self.UNANSWERED} requests without reading our answers"
+        return (
+            f"sends more than {self.AT_ONCE:g} messages for a call, or {self.PER_S:g} a second"
+            if self._left < 0
+            else None
+        )
 
 
 current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange", default=None)
@@ -147,7 +156,7 @@ class SessionState:
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
     then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
     server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
-    With `allowance`, a server that exceeds it loses its session.
+    With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
     """
 
     server_id: str
@@ -165,6 +174,7 @@ class SessionState:
     has_session_id: bool = False
     last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
+    recorder: Recorder | None = field(default=None, repr=False)
 
     def count(self, messages: int, size_bytes: int) -> None:
         """Count what the server sent, parsed or not.
@@ -172,10 +182,9 @@ class SessionState:
         Raises:
             ServerFlooded: it exceeds the allowance, so the session ends.
         """
-        if self.allowance and self.error is None and self.allowance.is_exceeded_by(messages, size_bytes):
-            _log.warning("server_flooded", server=self.server_id)
-            most = f"{Allowance.AT_ONCE:g} messages for a call, or {Allowance.PER_S:g} a second"
-            raise self.fail(ServerFlooded(self.server_id, f"sends more than {most}, so its connection was ended"))
+        if self.allowance and self.error is None and (excess := self.allowance.excess(messages, size_bytes)):
+            _log.warning("server_flooded", server=self.server_id, reason=excess)
+            raise self.fail(ServerFlooded(self.server_id, f"{excess}, so its connection was ended"))
 
     async def wait_for_slot(self, size_bytes: int, nodes: int) -> None:
         """Wait for a slot before a large message is read further or parsed; return at once for a small message.

@@ -20,6 +20,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 SHORTEST = 8
 """Minimum characters of a credential; hiding shorter values would make messages unreadable."""
 
+STDIO_START_TIMEOUT_S = 300.0
+"""Until a stdio server's first message, unless its last start succeeded: `npx` and `uvx` install packages first."""
+
 _CREDENTIAL_NAME = re.compile(
     r"key(?!w|b)|token(?!i)|secret|passw|pwd|auth(?!or(?!i))|credential|cookie", re.IGNORECASE
 )

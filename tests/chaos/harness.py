@@ -31,6 +31,7 @@ from tests.chaos.plan import NAMES, Fault, Plan
 from tests.chaos.results import Outcome
 from tests.chaos.services import RedisProcess, Workers, delete_index
 from tests.chaos.truth import differences
+from tests.support.brisk import TIMES
 from tests.support.ports import free_port
 from tests.support.processes import APP, Composition, Running
 from tests.support.qdrant_cluster import BINARY, Node, qdrant_nodes
@@ -40,6 +41,12 @@ LEASE_S = 2.0
 WORKERS_ON_A_SERVER = 3
 RETRY_AFTER_S = 1.0
 RETRY_MAX_S = 10.0
+CONSTANTS = {
+    f"{TIMES}.LEASE_S": LEASE_S,
+    f"{TIMES}.REDELIVER_AFTER_S": RETRY_AFTER_S,
+    f"{TIMES}.RETRY_MAX_S": RETRY_MAX_S,
+    f"{TIMES}.SWEEP_INTERVAL_S": 1.0,
+}
 APART_S = 5.0
 # Answers take longer than reconciliations: without a pause, many workers would end before their first answer.
 AFTER_AN_ANSWER = 0.5
@@ -68,7 +75,7 @@ class Chaos:
         self._redis = RedisProcess(directory / "redis")
         opened.callback(self._redis.kill)
         self._port = free_port()
-        self._composition = Composition(self._redis.url, self._index, self._settings())
+        self._composition = Composition(self._redis.url, self._index, self._settings(), CONSTANTS)
         pace = RetryPolicy(RETRY_AFTER_S, RETRY_MAX_S)
         self._intents = opened.enter_context(closing(Intents(RedisStorage(connect(self._redis.url)), pace)))
         producer = opened.enter_context(Celery("producer", broker=self._redis.url))
@@ -108,10 +115,6 @@ class Chaos:
 
     def _settings(self) -> dict[str, str]:
         return {
-            "TOOLSCALE_LEASE_S": str(LEASE_S),
-            "TOOLSCALE_REDELIVER_AFTER_S": str(RETRY_AFTER_S),
-            "TOOLSCALE_RETRY_MAX_S": str(RETRY_MAX_S),
-            "TOOLSCALE_SWEEP_INTERVAL_S": "1",
             "TOOLSCALE_LISTING_TIMEOUT_S": "2",
             "TOOLSCALE_RESYNC_INTERVAL_S": str(self._plan.resync_s),
             "TOOLSCALE_WORKER_CONCURRENCY": "16",

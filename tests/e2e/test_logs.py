@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from shared.errors import ServiceRejected
 from tests.e2e.test_serve import serving
+from tests.support.brisk import TIMES
 from tests.support.hostile.processes import good_stdio
 from toolscale.app import app
 
@@ -46,7 +47,7 @@ def test_the_lines_and_the_failure_of_a_server_are_shown(config: Path) -> None:
     assert not (config.parent / "logs").exists()
 
     # no server is retried while the logs are read
-    with serving(config, TOOLSCALE_REDELIVER_AFTER_S="600") as (running, _):
+    with serving(config, constants={f"{TIMES}.REDELIVER_AFTER_S": 600.0}) as (running, _):
         running.wait_for('"event": "server_indexed"')
         running.wait_for('"event": "server_listing_failed"', times=2)
         shown = run("logs", "noisy")

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mcp import Client, StdioServerParameters
 from tests.support.background import background_ended
 from tests.support.hostile.processes import good_stdio
 from tests.support.metrics import scraped
-from tests.support.processes import Composition, Running
+from tests.support.processes import BRISK, Composition, Running
 from tests.support.waiting import eventually
 from toolscale.client.instance import LOG
 
@@ -46,9 +46,11 @@ def config(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(config: Path, *arguments: str, **environment: str) -> Generator[tuple[Running, str]]:
+def serving(
+    config: Path, *arguments: str, constants: Mapping[str, float] = BRISK, **environment: str
+) -> Generator[tuple[Running, str]]:
     """Run `toolscale serve` over HTTP; yield the process and the URL it printed."""
-    composition = Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": "", **environment})
+    composition = Composition("", config.parent, {"REDIS_URL": "", "QDRANT_URL": "", **environment}, constants)
     command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0", *arguments)
     with composition.run("serve", *command) as running:
         running.wait_for("query_service_started")

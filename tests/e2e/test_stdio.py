@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.context import ClientRequestContext
 from mcp.types import CallToolResult, ElicitResult, ResourceLink, TextResourceContents
 from mcp_types import ElicitRequestParams
 
+from shared.settings import load_settings
 from tests.e2e.test_serve import serving
 from tests.support.background import end_background, running_instance
 from tests.support.calling import text_of
@@ -28,7 +30,7 @@ from tests.support.processes import Composition
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
 from tests.support.warm import run
-from toolscale.client.instance import FILE
+from toolscale.client.instance import FILE, service_of
 
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 HEAVY = ("anyio", "httpx2", "mcp", "numpy", "pydantic", "rich", "starlette", "structlog", "typer", "uvicorn")
@@ -40,6 +42,12 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"s": {"command": target.command, "args": list(target.args)}}}))
     return path
+
+
+@pytest.fixture
+def no_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REDIS_URL", "QDRANT_URL"):
+        monkeypatch.setenv(name, "")
 
 
 @pytest.fixture(autouse=True)
@@ -334,6 +342,19 @@ def test_a_client_over_stdio_joins_a_service_in_a_terminal_which_goes_on(tmp_pat
 
     assert found.startswith("s:")
     assert f"{instance.url}/mcp" == url
+
+
+@pytest.mark.usefixtures("no_stores")
+def test_a_command_gets_the_service_that_is_ready_and_starts_it_where_none_runs(tmp_path: Path, config: Path) -> None:
+    settings = load_settings(data_dir=tmp_path, mcp_config=config)
+
+    started = service_of(settings)
+    ready = httpx2.get(f"{started.url}/readyz", trust_env=False).json()
+    again = service_of(settings)
+
+    assert ready["status"] == "ready"
+    assert ready["mcp_json"]["path"] == str(config)
+    assert again == started
 
 
 def test_a_background_service_ends_when_it_was_not_used_for_a_while(tmp_path: Path) -> None:

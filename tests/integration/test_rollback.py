@@ -8,6 +8,7 @@ import sys
 import tarfile
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -33,6 +34,8 @@ ROOT = Path(__file__).parents[2]
 # The last commit whose stored documents have no version; the commit of the previous release replaces it.
 PREVIOUS = "8e0df2e"
 QDRANT_URL = own_qdrant_url()  # other tests do not see it
+# It has settings for what are constants now.
+SOON = {"TOOLSCALE_REDELIVER_AFTER_S": "1", "TOOLSCALE_SWEEP_INTERVAL_S": "0.5"}
 PACKAGES = ("workers", "query", "shared", "toolscale")
 
 pytestmark = [pytest.mark.slow, pytest.mark.cold]
@@ -75,7 +78,7 @@ def test_the_previous_release_serves_the_data_directory_of_this_one(tmp_path: Pa
         httpx2.put(f"{toolsets_of(url)}/dev", json=toolset, trust_env=False).raise_for_status()
         found = {tool["name"].partition(":")[0] for tool in ask(url)["tools"]}
 
-    with code_of(previous), serving(config) as (running, url):
+    with code_of(previous), serving(config, constants={}, **SOON) as (running, url):
         running.wait_for('"event": "server_indexed"')  # its points have another schema, so it lists the server again
         assert {tool["name"].partition(":")[0] for tool in ask(url)["tools"]} == found == {"good"}
         kept = httpx2.get(toolsets_of(url), trust_env=False).json()["toolsets"]
@@ -113,9 +116,10 @@ def test_worker_and_query_service_of_the_previous_release_use_the_stores_of_this
         pages[0] = after
 
         with code_of(previous):
-            with composition.worker("previous") as worker:
+            earlier = replace(composition, constants={})
+            with earlier.worker("previous", **SOON) as worker:
                 eventually(lambda: is_listed(intents, 2), what=worker.output())
-            with querying(composition) as (reader, url):
+            with querying(earlier) as (reader, url):
                 assert len(ask(url, "read or write a text")["tools"]) == 2
         with connect(composition.redis_url) as client:
             stored = str(client.get("toolscale:intent:files"))

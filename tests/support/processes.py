@@ -6,19 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.brisk import TIMES, brisk
 from tests.support.waiting import eventually
 from tests.support.warm import Process, start
 
 APP = "workers.app"
-# On a busy machine a worker may lose a short lease; where no beat runs, the reconciliation is not repeated.
-LONG_LEASE = {"TOOLSCALE_LEASE_S": "10"}
-# For tests that kill the worker with the lease.
-SHORT_LEASE = {"TOOLSCALE_LEASE_S": "2"}
+# Waits that are short enough for a test.
+BRISK = {f"{TIMES}.REDELIVER_AFTER_S": 1.0, f"{TIMES}.SWEEP_INTERVAL_S": 0.5}
+# For tests that kill the worker with the lease. On a busy machine a worker may lose a short one; where no beat runs,
+# the reconciliation is not repeated.
+SHORT_LEASE = {**BRISK, f"{TIMES}.LEASE_S": 2.0}
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,12 @@ class Running:
 
 @dataclass(frozen=True)
 class Composition:
-    """Starts the services on one Redis and one data directory, with waits short enough for a test."""
+    """Starts the services on one Redis and one data directory, with these constants in place of the product's."""
 
     redis_url: str
     directory: Path
     extra_environment: dict[str, str]
+    constants: Mapping[str, float] = field(default_factory=lambda: BRISK)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -68,9 +71,6 @@ class Composition:
             **os.environ,
             "REDIS_URL": self.redis_url,
             "TOOLSCALE_DATA_DIR": str(self.directory),
-            **LONG_LEASE,
-            "TOOLSCALE_REDELIVER_AFTER_S": "1",
-            "TOOLSCALE_SWEEP_INTERVAL_S": "0.5",
             **self.extra_environment,
         }
 
@@ -100,6 +100,9 @@ class Composition:
     def run(self, name: str, *arguments: str, **environment: str) -> Generator[Running]:
         """Run Python with these arguments in a new process group, which is stopped at the end."""
         log = self.directory / f"{name}.log"
+        option, *program = arguments
+        if option == "-m":
+            arguments = (*brisk(self.constants, program),)
         with log.open("wb") as output:
             process = start(
                 [sys.executable, *arguments],

@@ -37,7 +37,7 @@ Confirm = Callable[[str], bool]
 
 _NEEDS_TOKEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _PERMISSIONS = {"/toolsets": "toolsets:write", "/api/servers": "catalog:read", "/api/savings": "catalog:read"}
-_META = {
+_META: Object = {
     "io.modelcontextprotocol/protocolVersion": REVISION,
     # the service counts no answer to a command as one to an agent
     "io.modelcontextprotocol/clientInfo": {"name": COMMAND_LINE, "version": "1"},

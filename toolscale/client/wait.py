@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import MIN_INTERVAL_S
 from shared.settings import Settings
@@ -56,7 +57,7 @@ def recorded(intent: Intent) -> dict[str, Any]:
 
 def patience_s(settings: Settings) -> float:
     """Return the timeout without any result, in seconds: it covers a slow server and one redelivery."""
-    return settings.listing_timeout_s + settings.redeliver_after_s + MIN_INTERVAL_S + WORK_S
+    return settings.listing_timeout_s + times.REDELIVER_AFTER_S + MIN_INTERVAL_S + WORK_S
 
 
 def wait_for(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -142,7 +142,7 @@ def _documents(path: Path) -> list[Object]:
             raise BackupInvalid(f"{path}, line {number}: expected JSON") from error
         if not isinstance(document, dict):
             raise BackupInvalid(f"{path}, line {number}: expected an object")
-        documents.append(document)
+        documents.append(cast("Object", document))
     return documents
 
 

@@ -194,6 +194,7 @@ def _report(
         Exit: with 1 if a reconciliation failed.
     """
     from shared.settings import load_settings  # noqa: PLC0415
+    from shared.upstream.target import STDIO_START_TIMEOUT_S  # noqa: PLC0415
     from toolscale.client.wait import patience_s, recorded, wait_for  # noqa: PLC0415
 
     def read(server_ids: Sequence[str]) -> dict[str, Intent]:
@@ -210,9 +211,7 @@ def _report(
         failed = False
     else:
         settings = load_settings(data_dir=data_dir)
-        waited = wait_for(
-            read, emitted, patience_s(settings), threading.Event(), install_s=settings.stdio_start_timeout_s
-        )
+        waited = wait_for(read, emitted, patience_s(settings), threading.Event(), install_s=STDIO_START_TIMEOUT_S)
         with _progress() as progress:
             results = list(progress.track(waited, total=len(emitted), description="Reconciling"))
         results.sort(key=lambda result: result.emitted.server_id)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shared.service.logging import configure_logging
-from shared.settings import load_settings
+from shared.settings import load_settings, warn_of_removed_settings
 from toolscale.client.instance import place_of
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, print_json
@@ -39,6 +40,7 @@ def serve(
         serve_stdio(place_of(settings))
     if err.is_terminal and "log_level" not in settings.model_fields_set:
         configure_logging("WARNING")  # a terminal shows progress in sentences
+    warn_of_removed_settings(os.environ)
     embedded.serve(settings)
 
 

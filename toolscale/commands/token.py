@@ -121,8 +121,11 @@ def _print(name: str, token: str, table: str, setting: str, *, as_json: bool) ->
 
 def _permissions(read_only: bool, manages_toolsets: bool, operates: bool) -> frozenset[Permission]:
     permissions: set[Permission] = {"catalog:read"} if read_only else set(USING)
-    permissions |= {"toolsets:write"} if manages_toolsets else set()
-    return frozenset(permissions | ({"operate"} if operates else set()))
+    if manages_toolsets:
+        permissions.add("toolsets:write")
+    if operates:
+        permissions.add("operate")
+    return frozenset(permissions)
 
 
 def _parts(text: str | None) -> list[str]:

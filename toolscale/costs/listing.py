@@ -15,6 +15,7 @@ from shared.catalog import Listing
 from shared.errors import ServerError
 from shared.quoting import quoted_name
 from shared.upstream.dial import dialler_for
+from shared.upstream.target import STDIO_START_TIMEOUT_S, Target
 from toolscale.costs.counting import Cost, cost_of
 from workers.fetch.definitions import Limits
 from workers.fetch.session import fetch_tools_blocking
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from shared.catalog import Encoding
     from shared.events import ServerAnnouncement
     from shared.settings import Settings
-    from shared.upstream.target import Target
     from toolscale.costs.servers import FoundServers
 
 _INTERRUPT_EVERY_S = 0.05
@@ -54,7 +54,7 @@ def server_costs(
 def lister(targets: Mapping[str, Target], settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
     """Return the function that lists one of these servers; it raises a ServerError if the server cannot be listed."""
     dialler = dialler_for(settings, os.environ, targets, keeps_logs=False)
-    limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=settings.stdio_start_timeout_s)
+    limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=STDIO_START_TIMEOUT_S)
 
     def list_server(server: ServerAnnouncement) -> Listing:
         target = dialler.target(server.server_id, server.endpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from query.auth.tokens import read_tokens
 from query.policy import read_policy
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.service.token_file import read_token_file
-from shared.settings import Settings
+from shared.settings import Settings, removed_settings
 from shared.upstream.followed_config import FollowedConfig, read_followed_config
 from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.target import StdioTarget, credentials_of, program_problem
@@ -36,8 +36,10 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
         yield ok("settings", "services (REDIS_URL, QDRANT_URL)" if settings.redis_url else "embedded, in one process")
 
 
-def check_names(environment: Iterable[str]) -> Iterator[Finding]:
-    """Check for misspelt settings, which have no effect."""
+def check_names(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check for settings that are misspelt, or of an earlier release: they have no effect."""
+    for name, instead in removed_settings(environment).items():
+        yield warning("settings", f"{name} has no effect any more", f"unset it: {instead}")
     for name, meant in misspelt_settings(environment).items():
         if meant:
             yield problem("settings", f"{name} is not a setting", f"did you mean {meant}?")

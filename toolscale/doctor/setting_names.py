@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from pydantic import AliasChoices
 
-from shared.settings import PREFIX, Settings
+from shared.settings import PREFIX, REMOVED, Settings
 
 # Variables that other modules read: the service and the token of commands, and secrets by name.
 _OF_COMMANDS = ("URL", "TOKEN")
@@ -28,9 +28,11 @@ def setting_names() -> set[str]:
 
 
 def misspelt_settings(environment: Iterable[str]) -> dict[str, str | None]:
-    """Return variables with our prefix that are no settings, each with the most similar setting."""
+    """Return variables with our prefix that never were settings, each with the most similar setting."""
     known = {name.removeprefix(PREFIX): name for name in sorted(setting_names())}
-    ours = (name.removeprefix(PREFIX) for name in sorted(environment) if name.startswith(PREFIX))
+    ours = (
+        name.removeprefix(PREFIX) for name in sorted(environment) if name.startswith(PREFIX) and name not in REMOVED
+    )
     unknown = [
         name for name in ours if name not in known and name not in _OF_COMMANDS and not name.startswith(_SECRETS)
     ]

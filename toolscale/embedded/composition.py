@@ -15,6 +15,7 @@ from pathlib import Path
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.events import ServerEvent
 from shared.index.versions import IndexVersions
+from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
 from shared.service.every import every
@@ -28,9 +29,11 @@ from workers.monitoring.checks import Deadline, HealthCheck
 from workers.sources.announcer import announce_again, announce_config
 from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.upkeep.recover import rebuild_if_lost
-from workers.work import ReconcilePool, Work
+from workers.work import ReconcilePool, Work, longest_listing_s
 
-# A sweep runs each second; on a busy disk it may take longer without being unhealthy.
+# Events of `toolscale emit` in another process wait for a sweep.
+SWEEP_INTERVAL_S = 1.0
+# On a busy disk a sweep may take longer without being unhealthy.
 SWEPT_WITHIN_S = 20.0
 
 
@@ -55,8 +58,7 @@ class Embedded:
 
     def emit(self, event: ServerEvent) -> Intent:
         """Record an event and request the reconciliation."""
-        due_in_s = self.settings.redeliver_after_s
-        intent = Emitter(self.deps.intents, self.wake, due_in_s).emit(event)
+        intent = Emitter(self.deps.intents, self.wake, times.REDELIVER_AFTER_S).emit(event)
         self.emitted[intent.server_id] = intent
         return intent
 
@@ -101,23 +103,22 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
         intents.clear_pending_messages()
         assert deps.versions  # open_dependencies opens them
         rebuild_if_lost(deps.versions, intents)
-        interval_s = min(1.0, settings.sweep_interval_s)
         pool = ReconcilePool(settings.worker_concurrency, lambda server_id: work.reconcile(server_id))
         work = Work(
             *(lambda: intents, lambda: deps, pool.wake, pool.waiting),
-            message_time_s=settings.redeliver_after_s,
-            sweep_interval_s=interval_s,
+            message_time_s=times.REDELIVER_AFTER_S,
+            sweep_interval_s=SWEEP_INTERVAL_S,
         )
         with (
             closing(pool),
-            pool.progress_checked(settings.longest_listing_s) as tasks,
-            _sweeping(work, deps, interval_s) as swept,
+            pool.progress_checked(longest_listing_s(settings)) as tasks,
+            _sweeping(work, deps) as swept,
         ):
             yield Embedded(settings, deps, pool.wake, {"tasks": tasks, "sweep": swept.problem})
 
 
 @contextmanager
-def _sweeping(work: Work, deps: Dependencies, interval_s: float) -> Generator[Deadline]:
+def _sweeping(work: Work, deps: Dependencies) -> Generator[Deadline]:
     """Sweep, also for events of `toolscale emit` in another process, and maintain the index beside that."""
     swept = Deadline(SWEPT_WITHIN_S)
 
@@ -131,7 +132,7 @@ def _sweeping(work: Work, deps: Dependencies, interval_s: float) -> Generator[De
         work.maintain()
 
     with (
-        every(interval_s, sweep, "sweep_failed", first_after_s=interval_s),
-        every(interval_s, maintain, "maintenance_failed", first_after_s=interval_s),
+        every(SWEEP_INTERVAL_S, sweep, "sweep_failed", first_after_s=SWEEP_INTERVAL_S),
+        every(SWEEP_INTERVAL_S, maintain, "maintenance_failed", first_after_s=SWEEP_INTERVAL_S),
     ):
         yield swept

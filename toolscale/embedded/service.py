@@ -27,6 +27,7 @@ from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.intents import times
 from shared.quoting import printable
 from shared.service.every import every
 from shared.service.process import full_environment
@@ -176,7 +177,7 @@ def operations_of(embedded: Embedded, catalogue: Catalogue) -> Operations:
     """Return the operations on the stores of this process, for the command line."""
     intents, usage = embedded.deps.intents, catalogue.usage
     assert usage  # every service has one
-    emitter = Emitter(intents, embedded.wake, embedded.settings.redeliver_after_s)
+    emitter = Emitter(intents, embedded.wake, times.REDELIVER_AFTER_S)
     stores = Stores(intents, catalogue.index, usage, embedded.settings.savings_keep_days)
     return Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
 
@@ -192,7 +193,7 @@ def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
     if producers is None:
         yield []
         return
-    emitter = Emitter(embedded.deps.intents, embedded.wake, embedded.settings.redeliver_after_s)
+    emitter = Emitter(embedded.deps.intents, embedded.wake, times.REDELIVER_AFTER_S)
     with closing(EventRecorder(emitter)) as recorder:
         yield [events_route(recorder, producers=producers)]
 

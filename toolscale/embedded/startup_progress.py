@@ -12,6 +12,7 @@ from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
 from shared.intents.intent import Intent
 from shared.upstream.followed_config import FollowedConfig
+from shared.upstream.target import STDIO_START_TIMEOUT_S
 from toolscale.client.wait import ReconcileResult, patience_s, wait_for
 from toolscale.embedded.composition import Embedded
 
@@ -52,8 +53,7 @@ def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: thr
     results: list[ReconcileResult] = []
     printed_at = time.monotonic()
     settings = embedded.settings
-    install_s = settings.stdio_start_timeout_s
-    for result in wait_for(intents.existing, emitted, patience_s(settings), stopped, install_s=install_s):
+    for result in wait_for(intents.existing, emitted, patience_s(settings), stopped, install_s=STDIO_START_TIMEOUT_S):
         results.append(result)
         if time.monotonic() - printed_at >= EVERY_S and len(results) < len(emitted):
             print_line(f"Reconciled {len(results):,} of {len(emitted):,} servers ...")

@@ -15,7 +15,7 @@ from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.routes import registry_with
 from shared.service.tracing import configure_tracing
-from shared.settings import Settings, load_service_settings
+from shared.settings import Settings, load_service_settings, warn_of_removed_settings
 from workers.emit import Emitter, message_time_s
 from workers.events_api.api import EVENTS_PATH, EventRecorder, events_api_app
 from workers.events_api.producers import required_producers
@@ -51,6 +51,7 @@ def serve(settings: Settings) -> None:
         IntentsUnavailable: the intents cannot be opened.
     """
     configure_logging(settings.log_level)
+    warn_of_removed_settings(full_environment())
     configure_tracing("toolscale-events-api", full_environment())
     producers = required_producers(settings)
     warn_if_index_unreachable(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 from shared.errors import ProtocolViolation
 from shared.service.process import full_environment
 from shared.upstream.dial import dialler_for
-from shared.upstream.target import StdioTarget, Target
+from shared.upstream.replay import Recorder, Recording
+from shared.upstream.target import STDIO_START_TIMEOUT_S, HttpTarget, StdioTarget, Target
 from workers.fetch.definitions import Limits
-from workers.fetch.session import PROBE, connect_mode, fetch_tools_blocking
+from workers.fetch.session import PROBE, answers_as_recorded, connect_mode, fetch_tools_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +30,24 @@ PROBE_AFTER_S = 3600.0
 REJECTED_WITHIN_S = 5.0
 # A lister that holds so many servers forgets them all, since ids may come and go.
 MOST_REMEMBERED = 100_000
+# Responses of recorded sessions: about 800 servers of 20 tools. Their lists, which are kept, take twice as much.
+MOST_RECORDED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A session, and the list that it gave."""
+
+    session: Recording
+    listing: Listing
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
     """The last listing of a server: its command, the time of its announcement, and the mode of the next listing.
 
-    The mode is used until `probe_at_s` by the monotonic clock. `failed`: the listing raised an error.
+    The mode and what was `recorded` are used until `probe_at_s` by the monotonic clock.
+    `failed`: the listing raised an error. `varies`: the server gave the same list in other bytes.
     """
 
     command: StdioTarget | None
@@ -42,6 +55,13 @@ class _Listed:
     mode: str
     probe_at_s: float
     failed: bool = False
+    recorded: _Recorded | None = None
+    varies: bool = False
+
+    @property
+    def recorded_bytes(self) -> int:
+        """Return the bytes of the recorded responses."""
+        return self.recorded.session.size_bytes if self.recorded else 0
 
 
 class Lister:
@@ -56,16 +76,18 @@ class Lister:
     ) -> None:
         self._dialler = dialler_for(settings, full_environment())
         self._usual = Limits(timeout_s=settings.listing_timeout_s)
-        self._install_s = settings.stdio_start_timeout_s
         self._slots = slots
         self._starts = starts
         self._clock_s = clock_s
         self._listed: dict[str, _Listed] = {}
+        self._recorded_bytes = 0
+        self._changing = threading.Lock()
 
     def list_server(self, announcement: ServerAnnouncement, announced_at: float) -> Listing:
         """Return all tools that the server offers now; the announcement came at this time.
 
-        A server that was listed since then gets no probe, unless it rejects the protocol of that listing at once.
+        A server that was listed since then is first asked again what that listing asked: equal bytes are an equal list.
+        Otherwise it gets no probe, unless it rejects the protocol of that listing at once.
 
         Raises:
             ServerError, FetchInterrupted: from `fetch_tools_blocking`.
@@ -73,45 +95,83 @@ class Lister:
         server_id, began_s = announcement.server_id, self._clock_s()
         target = self._dialler.target(server_id, announcement.endpoint)
         command = target if isinstance(target, StdioTarget) else None
-        last = self._listed.pop(server_id, None)
+        last = self._forget(server_id)
         # a command may install packages, unless its last start succeeded
         has_started = last is not None and last.command == command and not last.failed
-        limits = self._usual if has_started else replace(self._usual, start_timeout_s=self._install_s)
+        limits = self._usual if has_started else replace(self._usual, start_timeout_s=STDIO_START_TIMEOUT_S)
         is_known = last and (last.command, last.announced_at) == (command, announced_at) and began_s < last.probe_at_s
         known = last if is_known else None
+        if known and isinstance(target, HttpTarget) and (listing := self._list_as_recorded(server_id, target, known)):
+            return listing
         if known and known.mode != PROBE and (listing := self._list_unprobed(server_id, target, limits, known)):
             return listing
-        listing = self._fetch(server_id, target, limits, PROBE)
+        listing, recorder = self._fetch(server_id, target, limits, PROBE)
         if known and known.mode == PROBE:
-            self._keep(server_id, replace(known, failed=False))
+            listed = replace(known, failed=False)
         else:
             mode = connect_mode(listing)
             if known and mode == known.mode:
                 mode = PROBE  # the server has just rejected this mode
-            self._keep(server_id, _Listed(command, announced_at, mode, began_s + PROBE_AFTER_S))
+            listed = _Listed(command, announced_at, mode, began_s + PROBE_AFTER_S)
+        self._keep(server_id, _recorded(listed, known, listing, recorder))
         return listing
+
+    def _list_as_recorded(self, server_id: str, target: HttpTarget, known: _Listed) -> Listing | None:
+        """Return the last list, None if the server's answers may differ from those that gave it."""
+        recorded = known.recorded
+        if recorded is None or not recorded.session.is_of(target):
+            return None
+        if not answers_as_recorded(server_id, target, self._usual, recorded.session):
+            return None
+        self._keep(server_id, known)
+        return recorded.listing
 
     def _list_unprobed(self, server_id: str, target: Target, limits: Limits, known: _Listed) -> Listing | None:
         """Return the list in the mode of the last listing, None if the server rejects it at once."""
-        self._keep(server_id, replace(known, mode=PROBE, failed=True))  # unless it succeeds
+        self._keep(server_id, replace(known, mode=PROBE, failed=True, recorded=None))  # unless it succeeds
         began_s = self._clock_s()
         try:
-            listing = self._fetch(server_id, target, limits, known.mode)
+            listing, recorder = self._fetch(server_id, target, limits, known.mode)
         except ProtocolViolation:
             if self._clock_s() - began_s > REJECTED_WITHIN_S:
                 raise
             return None
-        self._keep(server_id, known)
+        self._keep(server_id, _recorded(known, known, listing, recorder))
         return listing
 
     def _keep(self, server_id: str, listed: _Listed) -> None:
-        if len(self._listed) >= MOST_REMEMBERED:
-            self._listed.clear()
-        self._listed[server_id] = listed
+        self._forget(server_id)
+        with self._changing:
+            if len(self._listed) >= MOST_REMEMBERED:
+                self._listed.clear()
+                self._recorded_bytes = 0
+            if self._recorded_bytes + listed.recorded_bytes > MOST_RECORDED_BYTES:
+                listed = replace(listed, recorded=None)
+            self._recorded_bytes += listed.recorded_bytes
+            self._listed[server_id] = listed
 
-    def _fetch(self, server_id: str, target: Target, limits: Limits, mode: str) -> Listing:
+    def _forget(self, server_id: str) -> _Listed | None:
+        with self._changing:
+            listed = self._listed.pop(server_id, None)
+            self._recorded_bytes -= listed.recorded_bytes if listed else 0
+            return listed
+
+    def _fetch(self, server_id: str, target: Target, limits: Limits, mode: str) -> tuple[Listing, Recorder | None]:
+        """Return the list, with the recorder of a session over HTTP."""
         try_acquire = partial(self._slots.try_acquire, server_id)
         if not isinstance(target, StdioTarget):
-            return fetch_tools_blocking(server_id, target, limits, try_acquire, mode=mode)
+            recorder = Recorder(target) if target.transport == "streamable-http" else None
+            return fetch_tools_blocking(server_id, target, limits, try_acquire, mode=mode, recorder=recorder), recorder
         with self._starts.turn(server_id) as end_turn:
-            return fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn, mode=mode)
+            return fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn, mode=mode), None
+
+
+def _recorded(listed: _Listed, known: _Listed | None, listing: Listing, recorder: Recorder | None) -> _Listed:
+    """Return the listed server with this list; `known` is that of the last one, whose answers differed."""
+    if recorder is None:
+        return listed
+    last = known.recorded if known else None
+    is_same = last is not None and last.session.is_of(recorder.target) and last.listing == listing
+    varies = is_same or (known is not None and known.varies)
+    session = None if varies else recorder.recording(without_probe=listed.mode != PROBE)
+    return replace(listed, recorded=_Recorded(session, listing) if session else None, varies=varies)

@@ -30,8 +30,9 @@ from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
 from shared.upstream.dial import open_transport
 from shared.upstream.messages import LastEvent, parse_leniently
+from shared.upstream.replay import Recorder, Recording, Repetition
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
-from shared.upstream.target import StdioTarget, Target, secrets_of
+from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
 from workers.fetch.definitions import MAX_NAMED, Limits, ListingBuilder
 from workers.fetch.turns import FetchInterrupted, interruptible
 
@@ -47,6 +48,9 @@ PROBE = "auto"
 
 # Slots are released, but a list of ten thousand new tools takes minutes to embed.
 LONGEST_WAIT_S = 300.0
+
+# A slower server would take nearly twice the time if its answers differ.
+REPEATED_WITHIN_S = 3.0
 
 _HANDSHAKE = "legacy"
 _DECLARED_NAME_CHARACTERS = 200
@@ -64,6 +68,7 @@ def fetch_tools_blocking(
     wait_at_most_s: float = LONGEST_WAIT_S,
     end_turn: Callable[[], None] = lambda: None,
     mode: str = PROBE,
+    recorder: Recorder | None = None,
 ) -> Listing:
     """Return all tools that the server offers now, from a thread without an event loop; rejected ones have a reason.
 
@@ -72,6 +77,7 @@ def fetch_tools_blocking(
     A list that grows large waits until `try_acquire` returns True; this wait does not count.
     `end_turn` is called at the first message of a child process, or when its start takes longer than a listing may.
     `mode` is `PROBE`, or the mode that `connect_mode` returned for the server's last listing.
+    `recorder` records an HTTP session.
 
     Raises:
         ServerUnreachable: no connection, or it broke.
@@ -83,11 +89,34 @@ def fetch_tools_blocking(
         AddressForbidden: the server redirected to an address that is not allowed.
         FetchInterrupted: `interrupt_fetches` was called, or no slot became free within `wait_at_most_s`.
     """
-    return anyio.run(_fetch, server_id, target, limits, _SlotWait(try_acquire, wait_at_most_s), end_turn, mode)
+    wait = _SlotWait(try_acquire, wait_at_most_s)
+    return anyio.run(_fetch, server_id, target, limits, wait, end_turn, mode, recorder)
+
+
+def answers_as_recorded(server_id: str, target: HttpTarget, limits: Limits, recording: Recording) -> bool:
+    """Return whether the server answers the requests of this recording with the same bytes.
+
+    Any error is another answer, and so is one that takes longer than REPEATED_WITHIN_S.
+
+    Raises:
+        FetchInterrupted: `interrupt_fetches` was called.
+    """
+    repetition = Repetition(recording, target, min(REPEATED_WITHIN_S, limits.timeout_s))
+    with interruptible(repetition.stop):
+        is_alike = repetition.is_answered_alike()
+    if repetition.is_stopped:
+        raise FetchInterrupted(f"{server_id}: interrupted, since this process ends")
+    return is_alike
 
 
 async def _fetch(
-    server_id: str, target: Target, limits: Limits, wait: _SlotWait, end_turn: Callable[[], None], mode: str
+    server_id: str,
+    target: Target,
+    limits: Limits,
+    wait: _SlotWait,
+    end_turn: Callable[[], None],
+    mode: str,
+    recorder: Recorder | None,
 ) -> Listing:
     time_s = max(limits.timeout_s, limits.start_timeout_s) if isinstance(target, StdioTarget) else limits.timeout_s
     process, scope = anyio.CancelScope(), anyio.CancelScope(deadline=anyio.current_time() + time_s)
@@ -105,6 +134,7 @@ async def _fetch(
         may_hold_large=partial(wait.is_over, process),
         on_started=on_started,
         last_event=LastEvent(limits.max_message_bytes),
+        recorder=recorder,
     )
     listing: Listing | None = None
     with process, interruptible(lambda: loop.call_soon_threadsafe(process.cancel)):

@@ -17,6 +17,7 @@ import structlog
 from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, Status, catalog_digest
 from shared.errors import ServerError
 from shared.index.tools import ToolIndex
+from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from workers.indexing.changes import Review
@@ -122,7 +123,7 @@ def known_record(intent: Intent, index: ToolIndex, next_revision: NextRevision) 
 class FailurePolicy:
     """Failed reconciliations until a server is quarantined, and seconds without a listing until it is stopped."""
 
-    quarantine_after: int = 5
+    quarantine_after: int = times.QUARANTINE_AFTER
     give_up_after_s: float = 86_400.0
 
 

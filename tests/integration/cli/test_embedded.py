@@ -23,6 +23,7 @@ from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.events import ServerAnnouncement, ServerUp
 from shared.index.points import any_of, must
+from shared.intents import times
 from shared.intents.intents import open_intents
 from shared.settings import Settings, load_settings
 from shared.text.embedding import FastEmbedder
@@ -44,7 +45,8 @@ from workers.work import ReconcilePool
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.delenv("QDRANT_URL", raising=False)
-    return load_settings(data_dir=tmp_path, listing_timeout_s=50.0, redeliver_after_s=0.5)
+    monkeypatch.setattr(times, "REDELIVER_AFTER_S", 0.5)
+    return load_settings(data_dir=tmp_path, listing_timeout_s=50.0)
 
 
 def config(**servers: ScriptedServer) -> Config:
@@ -263,7 +265,7 @@ def test_the_files_servers_are_announced_as_its_own() -> None:
 def test_an_embedded_catalogue_is_not_ready_once_nothing_is_reconciled(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = settings.model_copy(update={"listing_timeout_s": 1.0, "stdio_start_timeout_s": 1.0})
+    impatient = settings.model_copy(update={"listing_timeout_s": 1.0})
     with scripted_http(serves("a")) as server, run_embedded(impatient) as embedded:
         embedded.announce(config(first=server))
         eventually(settled(embedded))

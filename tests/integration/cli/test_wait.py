@@ -9,6 +9,7 @@ import pytest
 
 from query.catalogue import catalogue_of
 from shared.events import ServerAnnouncement
+from shared.intents import times
 from shared.settings import Settings, load_settings
 from shared.upstream.mcp_json import Config
 from shared.upstream.target import HttpTarget
@@ -26,7 +27,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name in ("REDIS_URL", "QDRANT_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("shared.intents.intents.MIN_INTERVAL_S", 0.0)
-    return load_settings(data_dir=tmp_path, redeliver_after_s=0.5)
+    monkeypatch.setattr(times, "REDELIVER_AFTER_S", 0.5)
+    return load_settings(data_dir=tmp_path)
 
 
 def announce(embedded: Embedded, **urls: str) -> None:
@@ -69,16 +71,19 @@ def test_the_startup_report_counts_listed_servers_and_names_failed_ones(settings
     assert said[1].startswith("  gone: failed: ")
 
 
-def test_the_startup_report_includes_listings_that_ended_before_it_began(settings: Settings) -> None:
+def test_the_startup_report_includes_listings_that_ended_before_it_began(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
-    seldom = settings.model_copy(update={"redeliver_after_s": 3_600.0, "retry_max_s": 3_600.0})
+    for name in ("REDELIVER_AFTER_S", "RETRY_MAX_S"):
+        monkeypatch.setattr(times, name, 3_600.0)
     with (
         scripted_http(lambda exchange: exchange.play(one_page(tool("a"), tool("b")))) as server,
-        run_embedded(seldom) as embedded,
+        run_embedded(settings) as embedded,
     ):
         announce(embedded, good=server.url, gone="http://127.0.0.1:9/mcp")
         eventually(lambda: all(intent.failures or intent.listed_at for intent in embedded.deps.intents.intents()))
-        catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, seldom)
+        catalogue = catalogue_of(embedded.deps.index, embedded.deps.embedder, settings)
 
         with report_startup(embedded, catalogue, said.append):
             eventually(lambda: len(said) == 2, what="the summary")

@@ -27,8 +27,10 @@ from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_engine
 from shared.index.versions import IndexStore, IndexVersion
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
+from tests.support.builders import up
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from toolscale.app import app as toolscale
 
@@ -130,6 +132,17 @@ def test_ls_shows_the_states_of_a_service_without_an_intent_store(url: str) -> N
         ["files", "listed", "1"],
     ]
     assert "does not offer this" in str(recording.exception)
+
+
+@pytest.mark.redis
+def test_ls_shows_the_intents_of_workers_where_the_service_has_redis(own_redis_url: str, tmp_path: Path) -> None:
+    with closing(open_intents(load_settings(redis_url=own_redis_url))) as intents:
+        intents.record(up("docs"), due_in_s=600)
+    with query_process(tmp_path, REDIS_URL=own_redis_url) as process:
+        listed = CliRunner().invoke(toolscale, ["ls", "--url", url_of(process)])
+
+    assert listed.stdout.splitlines()[1].split() == ["docs", "waiting", "never", "in", "9", "min"]
+    assert listed.stdout.splitlines()[2] == "1 server: 1 waiting"
 
 
 @pytest.mark.anyio

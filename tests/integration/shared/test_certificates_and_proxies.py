@@ -23,8 +23,8 @@ from shared.index.server import ServerEngine
 from shared.service.redis import connect as connect_redis
 from shared.upstream.dial import Dialler
 from shared.upstream.http import (
-    _tls,  # pyright: ignore[reportPrivateUsage]  # a process reads it once
     proxy_for,
+    tls_context,
 )
 from shared.upstream.target import HttpTarget
 from tests.support.certificates import server_context, write_certificate
@@ -47,9 +47,9 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[tu
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    _tls.cache_clear()
+    tls_context.cache_clear()
     yield write_certificate(tmp_path, NAME)
-    _tls.cache_clear()
+    tls_context.cache_clear()
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def test_an_mcp_server_of_a_private_authority_is_listed(
         with pytest.raises(ServerUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
             listed(HttpTarget(server.url))
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-        _tls.cache_clear()
+        tls_context.cache_clear()
 
         assert listed(HttpTarget(server.url)) == ["only_tool"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shared.catalog import Scope
+from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import open_intents
 from shared.settings import load_settings
@@ -45,9 +46,10 @@ def offers_its_key(exchange: Exchange) -> None:
 
 def test_servers_come_change_and_go_as_the_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
+    monkeypatch.setattr(times, "REDELIVER_AFTER_S", 0.5)
     monkeypatch.setattr("toolscale.embedded.composition.config_followed", partial(config_followed, interval_s=0.05))
     path = tmp_path / "mcp.json"
-    settings = load_settings(data_dir=tmp_path, mcp_config=path, redeliver_after_s=0.5)
+    settings = load_settings(data_dir=tmp_path, mcp_config=path)
     with scripted_http(offers_its_key) as server, run_embedded(settings) as embedded:
         entry = {"url": server.url, "headers": {"X-Key": "old"}}
         replace(path, a=entry)

@@ -119,7 +119,7 @@ def test_only_a_start_after_a_success_must_be_as_quick_as_a_listing(
     monkeypatch.setattr("workers.fetch.lister.fetch_tools_blocking", fetch)
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"s": {"command": "npx"}}}))
-    settings = load_settings(mcp_config=config, stdio_start_timeout_s=300)
+    settings = load_settings(mcp_config=config)
     list_server = lister(settings, LargePayloadSlots(1), StartTurns(1))
 
     for _ in outcomes:

@@ -103,8 +103,9 @@ def behaviour(clock: Clock) -> Behaviour:
 
 
 @pytest.fixture
-def listed(behaviour: Behaviour, clock: Clock, tmp_path: Path) -> Generator[Listed]:
+def listed(behaviour: Behaviour, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Listed]:
     """Return a function that lists the server, announced at this time, and returns the methods of its requests too."""
+    monkeypatch.setattr("workers.fetch.lister.MOST_RECORDED_BYTES", 0)  # no session is repeated
     lister = Lister(Settings(data_dir=tmp_path), LargePayloadSlots(1), StartTurns(1), lambda: clock.now_s)
     with scripted_http(behaviour.respond) as server:
 

@@ -16,6 +16,7 @@ from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.index.client import ServerClient
 from shared.index.server import ServerEngine
+from shared.intents import times
 from shared.intents.intents import Intents
 from shared.intents.redis import RedisStorage
 from shared.intents.transitions import RetryPolicy
@@ -170,7 +171,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     (downloaded / "snapshots" / "1" / "model.onnx").rename(downloaded / "snapshots" / "1" / "model_optimized.onnx")
     (downloaded / "refs").mkdir()
     (downloaded / "refs" / "main").write_text("1")
-    return load_settings(data_dir=tmp_path / "data", redeliver_after_s=0.5)
+    monkeypatch.setattr(times, "REDELIVER_AFTER_S", 0.5)
+    return load_settings(data_dir=tmp_path / "data")
 
 
 def test_serve_with_another_model_answers_from_the_old_one_until_the_new_one_is_there(settings: Settings) -> None:

@@ -128,8 +128,8 @@ def test_an_intent_of_an_earlier_release_is_found_by_a_complete_read(intents: In
 def test_one_process_listens_and_a_standby_takes_over_after_its_crash(
     intents: Intents, own_redis_url: str, tmp_path: Path
 ) -> None:
-    environment = {**SHORT_LEASE, "TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
-    composition = Composition(own_redis_url, tmp_path, environment)
+    environment = {"TOOLSCALE_LOG_LEVEL": "DEBUG", "QDRANT_URL": ""}
+    composition = Composition(own_redis_url, tmp_path, environment, SHORT_LEASE)
 
     def desired() -> int:
         intent = intents.intent("s")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -118,7 +119,7 @@ def test_tools_are_there_in_the_end_when_the_worker_is_killed_in_mid_task(
     composition: Composition, intents: Intents, producer: Celery
 ) -> None:
     with composition.beat(), gated("read_file", "write_file") as (server, asked, gate):
-        with composition.worker("first", **SHORT_LEASE) as first:
+        with replace(composition, constants=SHORT_LEASE).worker("first") as first:
             announce(producer, "files", server.url)
             assert asked.wait(60), first.output()
             first.kill()

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +22,7 @@ from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.chaos.services import RedisProcess
 from tests.integration.workers.test_scaled import held
+from tests.support.brisk import TIMES
 from tests.support.builders import up
 from tests.support.hostile.messages import Message, cursor_of, tool
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
@@ -76,8 +77,8 @@ def site(tmp_path: Path) -> Generator[Site]:
     with ExitStack() as opened:
         server = RedisProcess(tmp_path / "redis")
         opened.callback(server.kill)
-        settings = {**SHORT_LEASE, "TOOLSCALE_QUARANTINE_AFTER": str(ATTEMPTS), "TOOLSCALE_RETRY_MAX_S": "2"}
-        composition = Composition(server.url, tmp_path, settings)
+        constants = {**SHORT_LEASE, f"{TIMES}.QUARANTINE_AFTER": ATTEMPTS, f"{TIMES}.RETRY_MAX_S": 2.0}
+        composition = Composition(server.url, tmp_path, {}, constants)
         intents = opened.enter_context(closing(Intents(RedisStorage(connect(server.url)), RetryPolicy(1.0, 2.0))))
         seen: list[str] = []
 
@@ -190,11 +191,11 @@ def _is_consuming(redis_url: str) -> bool:
 
 @pytest.mark.slow
 def test_a_worker_that_is_asked_to_end_interrupts_servers_that_hang_and_blames_none(site: Site) -> None:
-    patience = {"TOOLSCALE_SHUTDOWN_GRACE_S": "0.5", "TOOLSCALE_LISTING_TIMEOUT_S": "120"}
+    hasty = {**site.composition.constants, "workers.celery_app.SHUTDOWN_GRACE_S": 0.5}
     with (
         scripted_http(on_tools_list(Exchange.hang)) as silent,
         site.composition.beat(),
-        site.composition.worker("worker", **patience) as worker,
+        replace(site.composition, constants=hasty).worker("worker", TOOLSCALE_LISTING_TIMEOUT_S="120") as worker,
     ):
         site.intents.record(up("s", url=silent.url), due_in_s=0)
         eventually(lambda: "tools/list" in silent.methods, WITHIN_S, what=worker.output())

@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -36,7 +37,7 @@ class Exchange(SilentHandler):
         self.do_GET()
 
     def _respond(self) -> None:
-        self.server.seen.append(self)
+        self.server.seen.append(copy(self))  # the next request of this connection changes it
         with suppress(OSError):  # the client has every right to hang up on such a server
             self.server.respond(self)
 

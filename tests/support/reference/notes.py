@@ -51,7 +51,7 @@ Toolscale in their place lists 6 tools: 1,012 tokens against 21,108, 95.2% less
 `generic`, `anthropic` and `openai` are the forms that a model API receives, with name, description and input schema.
 The servers start as their client starts them, and end after their list; no Redis, index or model is needed.
 Without `--config`, the files are the `mcp.json` of `serve`, or else those of your clients, without a project's files.
-A server may take `TOOLSCALE_STDIO_START_TIMEOUT_S` (5 minutes) to start, since it may download packages first.
+A server may take 5 minutes to start, since it may download packages first.
 """,
     "toolscale lint": f"""
 ```text

@@ -162,6 +162,16 @@ def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: py
     ]
 
 
+def test_a_setting_of_an_earlier_release_is_named_with_what_is_true_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCALE_LEASE_S", "5")
+    monkeypatch.setenv("TOOLSCALE_RETRY_MAX_S", "")  # as Compose passes what is not set
+
+    (found,) = files.check_names(os.environ)
+
+    assert (found.level, found.found) == ("warning", "TOOLSCALE_LEASE_S has no effect any more")
+    assert found.advice == "unset it: a dead worker's lease expires after 10 s"
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

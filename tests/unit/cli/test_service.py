@@ -113,7 +113,7 @@ def answered(*results: dict[str, Any], as_stream: bool = False) -> tuple[list[di
         if not as_stream:
             exchange.send_json(answer)
             return
-        progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
+        progress: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
         events = "".join(f"event: message\r\ndata: {json.dumps(each)}\r\n\r\n" for each in (progress, answer))
         exchange.send(200, f": ping\r\n\r\n{events}".encode(), "text/event-stream")
 

@@ -42,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.received.append((message, dict(self.headers)))
             self.server.answer(self, message)
         else:
+            self.server.attended += 1
+            self.server.is_ending.wait(30)
             self.reply(204, "")
 
     def reply(self, status: int, body: str, kind: str = "application/json") -> None:
@@ -69,6 +71,8 @@ class ScriptedServer(ThreadingHTTPServer):
         self.answer = answer
         self.instance_id = ""
         self.received: list[tuple[Message, dict[str, str]]] = []
+        self.attended = 0
+        self.is_ending = threading.Event()
 
 
 class Session:
@@ -117,6 +121,7 @@ def session(data_dir: Path, answer: Answer, **limits: str | None) -> Generator[S
                 yield running
                 running.end()
         finally:
+            server.is_ending.set()
             server.shutdown()
 
 
@@ -219,11 +224,13 @@ def test_an_older_client_is_asked_the_question_of_a_call_by_a_request_of_its_rev
     assert meta["io.modelcontextprotocol/clientCapabilities"] == {"elicitation": {}}
 
 
-def test_a_cancelled_request_ends_in_the_service_and_has_no_answer(tmp_path: Path) -> None:
+def test_a_cancelled_request_ends_in_the_service_which_stays_known_and_has_no_answer(tmp_path: Path) -> None:
     ended = threading.Event()
 
-    def answer(handler: Handler, _: Message) -> None:
-        if not handler.connection.recv(1):
+    def answer(handler: Handler, message: Message) -> None:
+        if message["method"] == "tools/list":
+            handler.result(message)
+        elif not handler.connection.recv(1):
             ended.set()
 
     with session(tmp_path, answer) as client:
@@ -232,7 +239,10 @@ def test_a_cancelled_request_ends_in_the_service_and_has_no_answer(tmp_path: Pat
         client.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
 
         assert ended.wait(10)
-    assert client.messages() == []
+        client.answer(2, "tools/list")
+        eventually(lambda: client.server.attended)
+    assert [message["id"] for message in client.messages()] == [2]
+    assert client.server.attended == 1
 
 
 def test_pings_and_what_is_no_request_are_answered_without_the_service(tmp_path: Path) -> None:
@@ -247,6 +257,16 @@ def test_pings_and_what_is_no_request_are_answered_without_the_service(tmp_path:
 
     assert [message.get("error", {}).get("code") for message in client.messages()] == [-32600] * 3 + [None]
     assert client.server.received == []
+
+
+@pytest.mark.parametrize("version", ["2026\n07", "é", "\ud800"])
+def test_a_request_that_http_cannot_transport_is_answered_with_an_error(tmp_path: Path, version: str) -> None:
+    meta = {**MODERN, "io.modelcontextprotocol/protocolVersion": version}
+    with session(tmp_path, lambda handler, message: handler.result(message)) as client:
+        answer = client.answer(1, "tools/list", _meta=meta)
+        assert client.answer(2, "tools/call", name="\ud800", _meta=MODERN)["result"] == {}
+
+    assert "error" in answer or version == "é"  # a header may have Latin-1
 
 
 def test_an_error_of_http_reaches_the_client(tmp_path: Path) -> None:

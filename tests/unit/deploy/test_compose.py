@@ -22,6 +22,7 @@ from shared.upstream.stdio import INSTALLER_GRACE_S
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.reference.settings import variable
+from workers.celery_app import SHUTDOWN_GRACE_S
 
 ROOT = Path(__file__).parents[3]
 # The services that connect to MCP servers.
@@ -181,7 +182,7 @@ def test_the_lines_of_pin_images_replace_every_image_by_its_digest(
 
 
 def test_a_stopping_worker_has_the_time_of_its_listings(composition: Composition) -> None:
-    assert grace_period_s(composition, "worker") >= Settings().shutdown_grace_s + 10
+    assert grace_period_s(composition, "worker") >= SHUTDOWN_GRACE_S + 10
 
 
 @pytest.mark.parametrize("timeout_s", [None, 7.5, 600.0])

@@ -41,7 +41,7 @@ from tests.support.chart import (
     values_of,
 )
 from toolscale.app import app
-from workers.celery_app import build_app
+from workers.celery_app import SHUTDOWN_GRACE_S, build_app
 from workers.sources.kubernetes import RESOURCE_KINDS
 
 FILES = ("minimal", "full")
@@ -149,7 +149,7 @@ def test_a_group_scales_by_the_queue_that_all_workers_consume() -> None:
 def test_a_worker_that_is_asked_to_end_has_the_time_it_takes(name: str) -> None:
     grace_s = FULL[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
-    assert grace_s == float(environment(FULL[name])["TOOLSCALE_SHUTDOWN_GRACE_S"]) + 15
+    assert grace_s == SHUTDOWN_GRACE_S + 15
 
 
 def pre_stop_s(deployment: Manifest) -> int:
@@ -534,7 +534,7 @@ def test_the_chart_can_be_a_part_of_another_one(tmp_path: Path) -> None:
 def test_the_schema_leaves_to_its_own_value_what_the_chart_sets_itself() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     refused = set(schema["$defs"]["settings"]["propertyNames"]["not"]["enum"])
-    free = {"TOOLSCALE_LOG_LEVEL", "TOOLSCALE_RESYNC_INTERVAL_S", "TOOLSCALE_LISTING_MAX_LARGE"}
+    free = {"TOOLSCALE_LOG_LEVEL", "TOOLSCALE_RESYNC_INTERVAL_S", "TOOLSCALE_LISTING_TIMEOUT_S"}
     set_by_us = {
         name for deployment in FULL.values() for name in environment(deployment) if name.startswith("TOOLSCALE_")
     }

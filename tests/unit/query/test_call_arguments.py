@@ -229,6 +229,9 @@ WITHOUT_LIMIT: dict[str, Any] = {
 }
 
 
+MORE: dict[str, dict[str, Any]] = {"recursive": {}, "large": {"allOf": [True] * 6_000}}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -236,7 +239,7 @@ WITHOUT_LIMIT: dict[str, Any] = {
         ({"name": "x", "nome": 1}, ("parameters.nome", "is no parameter of this tool; it has name, unit, inner")),
     ],
 )
-@pytest.mark.parametrize("more", [{}, {"allOf": [{}] * 6_000}], ids=["recursive", "large"])
+@pytest.mark.parametrize("more", MORE.values(), ids=MORE.keys())
 def test_of_a_schema_that_is_not_checked_the_names_are(
     more: dict[str, Any], arguments: dict[str, Any], expected: tuple[str, str]
 ) -> None:

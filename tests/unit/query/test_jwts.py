@@ -29,7 +29,6 @@ from tests.support.issuer import AUDIENCE, ISSUER, Issuer, issuer, published
 pytestmark = pytest.mark.anyio
 
 BY = issuer()
-ES256 = frozenset({"ES256"})
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def written(path: Path, by: Issuer) -> Path:
 
 
 def accepting(jwks: Path, leeway_s: float = 30.0, admin_group: str | None = None) -> JwtTokens:
-    return JwtTokens(ISSUER, AUDIENCE, ES256, keys_at(str(jwks)), admin_group, leeway_s)
+    return JwtTokens(ISSUER, AUDIENCE, keys_at(str(jwks)), admin_group, leeway_s)
 
 
 async def test_a_token_of_the_issuer_is_a_caller_with_what_its_claims_say(jwks: Path) -> None:
@@ -144,8 +143,8 @@ async def test_an_unsigned_token_is_refused(jwks: Path) -> None:
         await accepting(jwks).caller(f"{header}.{payload}.")
 
 
-@pytest.mark.parametrize("alg", [[], {}, 7, None])
-async def test_an_algorithm_that_is_no_name_is_refused(jwks: Path, alg: object) -> None:
+@pytest.mark.parametrize("alg", [[], {}, 7, None, "none"])
+async def test_an_algorithm_that_is_no_name_or_no_signature_is_refused(jwks: Path, alg: object) -> None:
     _, payload, _ = BY.token("first").split(".")
     header = base64url_encode(json.dumps({"alg": alg, "kid": "first"}).encode()).decode()
 
@@ -162,13 +161,6 @@ async def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(jwks: P
 
     with pytest.raises(AuthenticationFailed, match="algorithm"):
         await accepting(jwks).caller((signed + b"." + signature).decode())
-
-
-async def test_a_token_of_an_algorithm_that_the_operator_did_not_allow_is_refused(jwks: Path) -> None:
-    tokens = JwtTokens(ISSUER, AUDIENCE, frozenset({"RS256"}), keys_at(str(jwks)))
-
-    with pytest.raises(AuthenticationFailed, match="algorithm"):
-        await tokens.caller(BY.token("first"))
 
 
 NESTED = base64url_encode(b'{"alg":' + b"[" * 9_000).decode() + ".e30.e30"
@@ -306,12 +298,6 @@ def test_a_file_of_keys_is_followed(tmp_path: Path) -> None:
 async def test_half_a_configuration_is_refused_by_what_is_missing(settings: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigInvalid, match=named):
         authentication_of(load_settings(jwt_issuer=ISSUER, **settings))
-
-
-@pytest.mark.parametrize("algorithm", ["none", "HS256", "RS256,HS512"])
-async def test_no_setting_allows_a_signature_that_everyone_can_make(algorithm: str) -> None:
-    with pytest.raises(ConfigInvalid, match="jwt_algorithms"):
-        load_settings(jwt_algorithms=algorithm)
 
 
 async def test_the_audience_is_our_url_unless_the_settings_say_otherwise(jwks: Path) -> None:

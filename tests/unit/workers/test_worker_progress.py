@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from shared.errors import IndexUnavailable
-from shared.settings import Settings
+from shared.intents import times
 from toolscale.embedded.composition import SWEPT_WITHIN_S
 from workers.celery_app import LATE_AT_MOST_S
 from workers.monitoring.checks import (
@@ -53,11 +53,9 @@ def watch(clock: Steady, for_s: float, *, waiting: int, ends: bool, is_full: boo
 
 
 def test_a_process_that_does_nothing_is_not_ready_within_half_a_minute() -> None:
-    sweep_s = Settings().sweep_interval_s
-
     # a message, a sample and a check follow each other
-    assert sweep_s + CHECK_EVERY_S + IDLE_AT_MOST_S + CHECK_EVERY_S < 30
-    assert 2 * sweep_s + LATE_AT_MOST_S + CHECK_EVERY_S < 30
+    assert times.SWEEP_INTERVAL_S + CHECK_EVERY_S + IDLE_AT_MOST_S + CHECK_EVERY_S < 30
+    assert 2 * times.SWEEP_INTERVAL_S + LATE_AT_MOST_S + CHECK_EVERY_S < 30
     assert SWEPT_WITHIN_S + CHECK_EVERY_S < 30
 
 
