@@ -19,6 +19,7 @@ from shared.quoting import printable
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.toolsets.offers import Offers
 
 # Only our own style sheet and images; no scripts, no framing, no form to another origin.
 CONTENT_SECURITY_POLICY = (
@@ -43,7 +44,8 @@ ROWS = 100
 class PageRequest:
     """The caller, the catalogue, the parameters of path and query string, and the address of the service.
 
-    `address` is the public one of the settings, or `http://host:port`, as the browser used it.
+    `address` is the public one of the settings, or `http://host:port`, as the browser used it. `offers` has the tools
+    that `tools/list` shows the caller.
     """
 
     caller: Caller
@@ -51,6 +53,7 @@ class PageRequest:
     path: Mapping[str, str]
     query: Mapping[str, str]
     address: str = ""
+    offers: Offers | None = None
 
 
 @dataclass(frozen=True, slots=True)

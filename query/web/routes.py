@@ -15,7 +15,7 @@ from typing_extensions import override
 from query.app import MCP_PATH
 from query.auth.authentication import bearer_or_basic_token
 from query.endpoint import Endpoint
-from query.toolsets.offers import with_toolset_scope
+from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
 from query.web.advice import advice
 from query.web.history import history
@@ -44,6 +44,7 @@ _log = structlog.get_logger()
 
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
+    offers = Offers(catalogue)
     public_address = (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
 
     def page(path: str, name: str, view: View) -> Route:
@@ -51,7 +52,7 @@ def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
             scoped = with_toolset_scope(caller, catalogue.index)
             address = public_address or str(request.base_url).rstrip("/")
             query = dict(request.query_params)
-            found = view(PageRequest(scoped, catalogue, request.path_params, query, address))
+            found = view(PageRequest(scoped, catalogue, request.path_params, query, address, offers))
             return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)
 
         async def handler(request: Request, caller: Caller) -> Response:

@@ -19,7 +19,7 @@ from query.find import find_tool
 from query.replicas import Replicated, servings
 from query.search.request import FindRequest
 from query.tools.list_available_tools import tools_of
-from query.toolsets.offers import Offers
+from query.toolsets.offers import NOTHING
 from query.usage.report import is_unrestricted
 from query.web.connecting import claude_command, client_config
 from query.web.history import DEFAULT_PERIOD, callers_of, known_days, savings_charts, savings_report, use_of_tool
@@ -273,7 +273,7 @@ def find(request: PageRequest) -> Page:
     try:
         find_request = FindRequest.model_validate(arguments)
         catalogue.ledger.refresh()
-        offered = Offers(catalogue).cost(request.caller, catalogue.encoding)
+        offered = request.offers.cost(request.caller, catalogue.encoding) if request.offers else NOTHING
         answer, timings = find_tool(find_request, request.caller.scope, catalogue, request.caller, offered)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
