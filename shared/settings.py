@@ -44,7 +44,6 @@ REMOVED: Mapping[str, str] = {
 
 Subscribe = Literal["http", "all", "none"]
 ResponseMode = Literal["summary", "detailed", "full", "auto"]
-# One or more secrets, separated by commas, each of at least 32 characters.
 QdrantUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^,\s]+(,https?://[^,\s]+)*$")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
 # A host name, network, or IPv6 host in brackets, with a scheme and a port.

@@ -52,16 +52,22 @@ def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
         settings = load_settings(data_dir=data_dir)
     except ConfigInvalid as error:
         return [*found, problem("settings", str(error), "correct it; .env.example lists the valid values")]
-    checks = (
-        files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_producers,
-        files.check_policy, files.check_permissions,
-        stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
-        assets.check_model, assets.check_vocabularies, *([counts.check_counts] if audit else []),
-    )  # fmt: skip
+    checks = {
+        "settings and files": (
+            files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_producers,
+            files.check_policy, files.check_permissions,
+        ),
+        "Redis, workers, index and service": (
+            stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
+        ),
+        "model and vocabularies": (assets.check_model, assets.check_vocabularies),
+        **({"token counts": (counts.check_counts,)} if audit else {}),
+    }  # fmt: skip
     with err.status("Checking ...") as status:
-        for check in checks:
-            status.update(f"{str(check.__doc__).splitlines()[0]} ...")
-            found += check(settings)
+        for what, of_kind in checks.items():
+            status.update(f"Checking {what} ...")
+            for check in of_kind:
+                found += check(settings)
     return found
 
 

@@ -20,7 +20,7 @@ from shared.index import open_store
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.index.versions import IndexVersion
 from shared.intents.intents import open_intents
-from shared.settings import Settings, load_settings
+from shared.settings import REMOVED, Settings, load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.builders import up, up_stdio
@@ -207,6 +207,7 @@ def test_setting_names_contain_every_variable() -> None:
 
     assert {"REDIS_URL", "TOOLSCALE_REDIS_URL", "MCP_RESPONSE_MODE", "TOOLSCALE_DATA_DIR"} <= names
     assert len(names) >= len(Settings.model_fields)
+    assert not names & REMOVED.keys()
 
 
 def test_redis_without_a_qdrant_server_is_unusual() -> None:
