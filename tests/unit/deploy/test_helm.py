@@ -211,7 +211,7 @@ def test_the_watcher_alone_has_a_token_for_kubernetes() -> None:
 ROUTES = {
     "worker-default": "workers/monitoring/port.py",
     "worker-burst": "workers/monitoring/port.py",
-    "query": "query/server/http.py",
+    "query": "query/app.py",
     "events-api": "workers/events_api/api.py",
 }
 

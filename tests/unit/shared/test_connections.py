@@ -153,6 +153,6 @@ async def test_no_server_is_configured_without_the_limits() -> None:
 
     configured = [path for path in modules if "uvicorn.Config" in path.read_text(encoding="utf-8")]
 
-    # query/server/shutdown.py has it as the type of an argument
-    assert {path.name for path in configured} == {"http.py", "shutdown.py"}
+    # query/service.py has it as the type of an argument
+    assert {path.name for path in configured} == {"http.py", "service.py"}
     assert not [path for path in modules if "uvicorn.Config(" in path.read_text(encoding="utf-8")]
