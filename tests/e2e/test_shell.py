@@ -83,9 +83,9 @@ def test_a_row_of_a_table_is_one_line_in_a_pipe_and_as_wide_as_columns_elsewhere
     piped = said(tmp_path, "ls").splitlines()
     narrow = said(tmp_path, "ls", COLUMNS="60").splitlines()
 
-    assert len(piped) == 2
-    assert server in piped[1]
-    assert max(map(len, narrow)) <= 60
+    assert piped[1].split()[0] == server
+    # the lines below the table name the problem of a server, and are not wrapped
+    assert max(len(line) for line in narrow if line.startswith(" ")) <= 60
 
 
 def test_a_rejected_event_is_reported_in_one_line(tmp_path: Path) -> None:

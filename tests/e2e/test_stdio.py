@@ -372,6 +372,22 @@ def test_a_background_service_ends_when_it_was_not_used_for_a_while(tmp_path: Pa
     assert not (tmp_path / FILE).exists()
 
 
+def test_a_background_service_ends_when_its_directory_is_gone(tmp_path: Path) -> None:
+    program = (
+        "import toolscale.cli, toolscale.embedded.service as service\n"
+        "service.IDLE_CHECK_S = 0.1\n"
+        "toolscale.cli.main()"
+    )
+    directory = tmp_path / "data"
+    command = ("-c", program, "serve", "--background", "--data-dir", str(directory))
+    with Composition("", tmp_path, {"REDIS_URL": "", "QDRANT_URL": ""}).run("background", *command) as running:
+        eventually((directory / FILE).exists)
+        (directory / FILE).unlink()  # first of all that is removed with the directory
+        code = running.process.wait(90)
+
+    assert code == 0
+
+
 def test_a_service_in_a_terminal_takes_over_from_the_background_and_clients_go_on(tmp_path: Path, config: Path) -> None:
     with stdio_client(tmp_path, "--config", str(config)) as client:
         client.handshake()

@@ -34,6 +34,7 @@ from shared.service.process import full_environment
 from shared.settings import Settings
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
+from toolscale.client.instance import FILE as INSTANCE_FILE
 from toolscale.client.program import stdio_command
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
@@ -158,7 +159,13 @@ def answer(
             door=lambda app: Door(app, instance.secret, use),
         )
         if instance.is_background:
-            running.enter_context(every(IDLE_CHECK_S, partial(_end_if_idle, use, http), "idle_check_failed"))
+            running.enter_context(
+                every(
+                    IDLE_CHECK_S,
+                    partial(_end_if_unused, use, http, embedded.settings.data_dir / INSTANCE_FILE),
+                    "idle_check_failed",
+                )
+            )
         else:
             err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
         if err.is_terminal:  # elsewhere the log has an event for each listing
@@ -167,8 +174,9 @@ def answer(
         http.run()
 
 
-def _end_if_idle(use: Use, http: HttpServer) -> None:
-    if use.idle_s > IDLE_S:
+def _end_if_unused(use: Use, http: HttpServer, file: Path) -> None:
+    """End a background service that no client used for IDLE_S, or whose data directory is gone: none finds it."""
+    if use.idle_s > IDLE_S or not file.exists():
         _log.info("service_idle", idle_s=round(use.idle_s))
         http.stop()
 

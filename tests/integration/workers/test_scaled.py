@@ -214,7 +214,7 @@ def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition
 
         eventually(is_committed(intents, "files"), what=worker.output())
     assert emitted.returncode == 0, emitted.stderr
-    assert "files: recorded as generation 1 (running); a message was sent." in emitted.stdout
+    assert "files: recorded as generation 1 (running); it will be reconciled." in emitted.stdout
 
 
 @pytest.mark.slow
