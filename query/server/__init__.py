@@ -1,1 +1,0 @@
-"""The MCP server of the query service, its transports and its HTTP routes."""
