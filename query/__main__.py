@@ -15,7 +15,7 @@ from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.listener import open_listener
-from query.server.mcp import caller_of_request, service_of
+from query.mcp import caller_of_request, service_of
 from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.usage.record import sampling

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, ListToolsResult
 
-from query.server.mcp import build_server
+from query.mcp import build_server
 from query.tools.read_resource import ReadResource
 from query.tools.registry import BUILTIN_TOOLS
 from query.tools.tool import ToolCallContext, ToolHandler

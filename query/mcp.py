@@ -36,8 +36,8 @@ from query.answers.budget import ResponsePolicy
 from query.answers.pages import own_texts
 from query.caller import ANYONE, OPERATOR, Caller
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
-from query.server.pages import contents_of, page_of_resource, page_of_result, page_of_tools
 from query.tools.confirm import question_of
+from query.tools.pages import contents_of, page_of_resource, page_of_result, page_of_tools
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
 from query.tools.tool import (

@@ -15,9 +15,9 @@ from mcp import Client
 
 from benchmarks.retrieval.data import CorpusServer, Query, ToolKey
 from query.catalogue import Catalogue
+from query.mcp import build_server
 from query.records import Ledger
 from query.replicas import first_server
-from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import OPERATOR_SOURCE, Listing
 from shared.events import ServerAnnouncement, ServerUp

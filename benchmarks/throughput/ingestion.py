@@ -73,7 +73,7 @@ def _start_query_side(embedded: Embedded) -> object:
     """Return the query service of this process, as `toolscale serve` has it."""
     from query.catalogue import catalogue_of  # noqa: PLC0415
     from query.listener import open_listener  # noqa: PLC0415
-    from query.server.mcp import build_server  # noqa: PLC0415
+    from query.mcp import build_server  # noqa: PLC0415
     from query.service import HttpServer  # noqa: PLC0415
     from query.tools.registry import builtin_tools  # noqa: PLC0415
 

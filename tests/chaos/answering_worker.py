@@ -14,7 +14,7 @@ from celery import signals
 
 from query.catalogue import live_catalogue, live_index
 from query.listener import open_listener
-from query.server.mcp import service_of
+from query.mcp import service_of
 from query.service import HttpServer
 from shared.errors import Retryable
 from shared.settings import load_settings

@@ -374,9 +374,7 @@ def test_a_background_service_ends_when_it_was_not_used_for_a_while(tmp_path: Pa
 
 def test_a_background_service_ends_when_its_directory_is_gone(tmp_path: Path) -> None:
     program = (
-        "import toolscale.cli, toolscale.embedded.service as service\n"
-        "service.IDLE_CHECK_S = 0.1\n"
-        "toolscale.cli.main()"
+        "import toolscale.cli, toolscale.embedded.service as service\nservice.IDLE_CHECK_S = 0.1\ntoolscale.cli.main()"
     )
     directory = tmp_path / "data"
     command = ("-c", program, "serve", "--background", "--data-dir", str(directory))

@@ -18,8 +18,8 @@ from mcp.types import INVALID_PARAMS, CallToolResult, TextContent
 from query.answers.budget import MIN_TOKENS, ResponsePolicy
 from query.caller import USING, Caller
 from query.catalogue import Catalogue
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from shared.toolset import Toolset
 from tests.property.test_group_properties import (
     GROUPS,

@@ -14,8 +14,8 @@ from mcp import Client
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.toolsets import offers
 from query.toolsets.offers import with_toolset
 from shared.catalog import (

@@ -20,8 +20,8 @@ from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.tools.registry import BUILTIN_TOOLS
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset

@@ -12,7 +12,7 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.records import Ledger
 from query.replicas import split_name
-from query.server.pages import page_of_tools
+from query.tools.pages import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
 from query.toolsets.offers import with_toolset_scope

@@ -24,8 +24,8 @@ from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue, recorded
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.toolsets.offers import with_toolset_scope
 from query.usage.report import SavingsReport, report_for
 from query.usage.store_redis import RedisUsage

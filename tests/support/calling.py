@@ -14,8 +14,8 @@ from mcp.types import CallToolResult, TextContent
 from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
+from query.mcp import build_server
 from query.records import Ledger
-from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.upstream.dial import Dialler

@@ -22,8 +22,8 @@ from query.caller import PERMISSIONS
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.listener import HttpListener
+from query.mcp import caller_of_request, service_of
 from query.records import Ledger
-from query.server.mcp import caller_of_request, service_of
 from query.usage.usage import Usage
 from query.web.routes import page_routes
 from shared.index.tools import ToolIndex

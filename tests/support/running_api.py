@@ -15,9 +15,9 @@ from query.auth.authentication import Authentication
 from query.backup import Stores
 from query.catalogue import Catalogue
 from query.listener import open_listener
+from query.mcp import caller_of_request, service_of
 from query.operations import Operations
 from query.records import Ledger
-from query.server.mcp import caller_of_request, service_of
 from query.service import HttpServer
 from query.usage.usage import open_usage
 from shared.index.tools import ToolIndex

@@ -19,8 +19,8 @@ from rich.status import Status
 
 from query.catalogue import catalogue_of
 from query.listener import open_listener
+from query.mcp import build_server
 from query.search.match import category_vectors
-from query.server.mcp import build_server
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError

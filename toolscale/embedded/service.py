@@ -17,8 +17,8 @@ from query.app import MCP_PATH, metrics_route
 from query.backup import Stores
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
+from query.mcp import caller_of_request, caller_or_anyone, record_list, service_of
 from query.operations import Operations
-from query.server.mcp import caller_of_request, caller_or_anyone, record_list, service_of
 from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.usage.record import sampling
@@ -49,8 +49,8 @@ from workers.notifications.supervisor import listeners_running
 if TYPE_CHECKING:
     from starlette.routing import Route
 
+    from query.early import Listed
     from query.listener import HttpListener
-    from query.server.early import Listed
     from shared.intents.intents import Intents
     from toolscale.client.instance import Instance
 

@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 from query.app import MCP_PATH
 from query.caller import OPERATOR
+from query.early import early_service
 from query.endpoint import security_of
-from query.server.early import early_service
 from query.streaming import body_message, replayed
 from shared.service.http import HttpConfig
 from toolscale.embedded.door import Door, Use
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from query.early import Listed
     from query.listener import HttpListener
-    from query.server.early import Listed
     from toolscale.client.instance import Instance
 
 RETRY_AFTER_S = 1

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from query.app import http_app
 from query.catalogue import catalogue_of
 from query.listener import HttpListener
+from query.mcp import build_server
 from query.records import Ledger
-from query.server.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import ENCODINGS, FORMS, Encoding, Form, Scope
 from shared.events import ServerAnnouncement, ServerUp

@@ -17,8 +17,8 @@ from mcp import Client
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.tools.get_active_toolset import GetActiveToolset, ToolsetRequest
 from query.toolsets import advice as of_toolset
 from query.toolsets.advice import Advice, advice_for

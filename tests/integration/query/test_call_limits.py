@@ -22,7 +22,7 @@ from mcp.types import TextContent
 from query.calling.connection import TargetMatch
 from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
-from query.server.mcp import build_server
+from query.mcp import build_server
 from query.tools.registry import builtin_tools
 from shared.catalog import Endpoint, IndexedTool
 from shared.upstream.target import HttpTarget, StdioTarget, Target

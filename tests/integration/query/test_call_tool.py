@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 from query.calling.limits import CallLimits
 from query.calling.sessions import CallResources, Progress
 from query.calling.upstreams import ReplicatedCall, Upstreams
-from query.server.mcp import service_of
+from query.mcp import service_of
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import calling, catalogue_of, started, text_of, tool_of, upstreams_to

@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 
 from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
-from query.server.mcp import service_of
+from query.mcp import service_of
 from shared.upstream.dial import Dialler
 from shared.upstream.log import last_lines
 from shared.upstream.target import HttpTarget, StdioTarget, Target

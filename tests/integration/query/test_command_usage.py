@@ -11,7 +11,7 @@ from mcp.types import Implementation
 
 from query.caller import COMMAND_LINE
 from query.catalogue import recorded
-from query.server.mcp import service_of
+from query.mcp import service_of
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import TOOLS_LIST, today
 from tests.support.calling import catalogue_of, tool_of, upstreams_to

@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
 from query.listener import open_listener
-from query.server.mcp import build_server
+from query.mcp import build_server
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool

@@ -25,7 +25,7 @@ from mcp.types import CallToolResult
 from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
-from query.server.mcp import service_of
+from query.mcp import service_of
 from query.tools.revisions import SERVER_KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset

@@ -29,8 +29,8 @@ from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.kept import Kept, MemoryEntries
 from query.listener import HttpListener
+from query.mcp import caller_of_request, service_of
 from query.policy import Policy
-from query.server.mcp import caller_of_request, service_of
 from query.tools.confirm import KEY
 from shared.catalog import IndexedTool
 from shared.toolset import Toolset

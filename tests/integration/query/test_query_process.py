@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from query.catalogue import Catalogue
 from query.listener import open_listener
+from query.mcp import build_server
 from query.records import Ledger
-from query.server.mcp import build_server
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord

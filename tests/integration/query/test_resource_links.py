@@ -32,8 +32,8 @@ from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue, recorded
 from query.kept import Kept, MemoryEntries, new_name
-from query.server.mcp import service_of
-from query.server.pages import NOTICE_URI
+from query.mcp import service_of
+from query.tools.pages import NOTICE_URI
 from query.tools.revisions import SERVER_KEY
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from query.usage.store_sqlite import SqliteUsage

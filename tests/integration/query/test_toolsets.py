@@ -17,8 +17,8 @@ from mcp import Client
 
 from query.catalogue import Catalogue
 from query.listener import open_listener
+from query.mcp import caller_of_request, service_of
 from query.records import Ledger
-from query.server.mcp import caller_of_request, service_of
 from query.service import HttpServer
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings

@@ -26,11 +26,11 @@ from starlette.types import ASGIApp
 
 from query.auth.authentication import Authentication
 from query.caller import Caller
+from query.early import early_service
 from query.endpoint import Endpoint
 from query.listener import HttpListener, open_listener
-from query.server.early import early_service
-from query.server.mcp import caller_or_anyone
-from query.server.mcp import service_of as mcp_service_of
+from query.mcp import caller_or_anyone
+from query.mcp import service_of as mcp_service_of
 from query.tools.registry import BUILTIN_TOOLS
 from shared.errors import ConfigInvalid, IndexHeld, ServiceUnreachable
 from shared.settings import Settings, load_settings

@@ -18,7 +18,7 @@ from mcp.types import INVALID_PARAMS, CallToolResult
 from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue, recorded
-from query.server.mcp import build_server, service_of
+from query.mcp import build_server, service_of
 from query.tools.registry import builtin_tools
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from query.usage.store_sqlite import SqliteUsage

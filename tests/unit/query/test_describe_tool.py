@@ -11,8 +11,8 @@ from mcp.types import TextContent
 
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
+from query.mcp import build_server
 from query.records import Ledger
-from query.server.mcp import build_server
 from query.tools import describe_tool
 from query.tools.describe_tool import DESCRIBE_TOOL, DescribeRequest, describe_tools
 from query.tools.registry import builtin_tools

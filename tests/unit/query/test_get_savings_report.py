@@ -14,8 +14,8 @@ from mcp.types import CallToolResult
 
 from query.caller import Caller
 from query.catalogue import Catalogue, recorded
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.tools.get_savings_report import GET_SAVINGS_REPORT
 from query.usage.record import sampling
 from query.usage.store_sqlite import SqliteUsage

@@ -17,9 +17,9 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
 from query.kept import Kept
+from query.mcp import build_server
 from query.records import Ledger
-from query.server.mcp import build_server
-from query.server.pages import CALL_TOOL
+from query.tools.pages import CALL_TOOL
 from query.tools.registry import builtin_tools
 from query.tools.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition

@@ -5,7 +5,7 @@ from mcp import Client
 from mcp.types import CallToolResult, TextContent, Tool
 
 from query.caller import PERMISSIONS, Caller, Permission
-from query.server.mcp import build_server
+from query.mcp import build_server
 from query.tools.tool import ToolCallContext, ToolHandler
 
 pytestmark = pytest.mark.anyio

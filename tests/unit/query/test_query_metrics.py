@@ -14,9 +14,9 @@ from starlette.applications import Starlette
 
 from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
+from query.mcp import service_of
 from query.metrics import CatalogueGauges
 from query.records import Ledger
-from query.server.mcp import service_of
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

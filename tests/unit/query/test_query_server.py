@@ -12,8 +12,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent
 
 from query.catalogue import Catalogue
+from query.mcp import build_server
 from query.records import Ledger
-from query.server.mcp import build_server
 from query.tools.find_tool import FIND_TOOL
 from query.tools.registry import builtin_tools
 from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE

@@ -11,8 +11,8 @@ from mcp import Client
 
 from query.answers.budget import PagedRequest, ToolRequest
 from query.calling.request import CallRequest
+from query.mcp import service_of
 from query.search.request import FindRequest
-from query.server.mcp import service_of
 from query.tools.describe_tool import DescribeRequest
 from query.tools.get_active_toolset import ToolsetRequest
 from query.tools.get_savings_report import SavingsRequest

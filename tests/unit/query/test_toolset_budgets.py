@@ -14,8 +14,8 @@ from mcp import Client
 
 from query.caller import Caller
 from query.catalogue import Catalogue, recorded
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets import offers
 from query.usage import recent_calls

@@ -12,8 +12,8 @@ from mcp.shared.exceptions import MCPError
 
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.mcp import service_of
 from query.records import Ledger
-from query.server.mcp import service_of
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.offers import apply_budget
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
