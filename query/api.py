@@ -63,6 +63,7 @@ class ApiRequest:
     caller: Caller
     path: Mapping[str, str]
     given: Any
+    may_operate: bool
 
 
 Handler = Callable[[ApiRequest], object]
@@ -119,8 +120,7 @@ class _Answering:
     async def __call__(self, request: Request, caller: Caller) -> Response:
         if self._needs != "operate":
             return await run_in_thread(caller.name, self._answer, request, caller, b"")
-        # where callers are not authenticated, only this machine may operate
-        if not is_unrestricted(caller) or (caller is ANYONE and not self._is_local):
+        if not self._may_operate(caller):
             return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
         body = bytearray()
         async for chunk in request.stream():
@@ -129,6 +129,10 @@ class _Answering:
                 return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
         # outside the turns of searches, since it may take long
         return await anyio.to_thread.run_sync(self._answer, request, caller, bytes(body))
+
+    def _may_operate(self, caller: Caller) -> bool:
+        # where callers are not authenticated, only this machine may operate
+        return "operate" in caller.permissions and is_unrestricted(caller) and (self._is_local or caller is not ANYONE)
 
     def _answer(self, request: Request, caller: Caller, body: bytes) -> Response:
         handler = self._handlers.get(request.method, next(iter(self._handlers.values())))  # HEAD comes with GET
@@ -139,7 +143,7 @@ class _Answering:
             return _error(HTTPStatus.BAD_REQUEST, "expected JSON")
         try:
             scoped = with_toolset_scope(caller, self._catalogue.index)
-            return _json(handler(ApiRequest(scoped, request.path_params, given)))
+            return _json(handler(ApiRequest(scoped, request.path_params, given, self._may_operate(caller))))
         except (ServerUnknown, ToolsetUnknown) as error:
             return _error(HTTPStatus.NOT_FOUND, str(error))
         except ValidationError as error:
@@ -148,8 +152,8 @@ class _Answering:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         except Retryable as error:
             _log.warning("api_failed", path=request.url.path, reason=str(error))
-            may_know = "operate" in caller.permissions
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error) if may_know else CATALOGUE_UNREACHABLE)
+            reason = str(error) if self._may_operate(caller) else CATALOGUE_UNREACHABLE
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
 
 class _Reads:
@@ -164,7 +168,8 @@ class _Reads:
     def server(self, request: ApiRequest) -> object:
         lines = _Lines.model_validate(_single(request.given)).lines
         server_id = request.path["server_id"]
-        return server(server_id, request.caller, self._catalogue, self._intents, self._log_directory, lines)
+        log_directory = self._log_directory if request.may_operate else None
+        return server(server_id, request.caller, self._catalogue, self._intents, log_directory, lines)
 
     def savings(self, request: ApiRequest) -> object:
         period = _single(request.given).get("period", "today")

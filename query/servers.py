@@ -15,6 +15,7 @@ from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
 from shared.catalog import ServerState
 from shared.errors import ServerUnknown
+from shared.upstream.masking import masked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,8 @@ def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only:
     """Return all servers of the caller's scope, by id; with `only`, the intents of the others are not read.
 
     `set` is the first of the servers with the same tools. `share` is a part of the cost of the whole scope, 0 to 1.
-    Times are seconds since the epoch. Only a caller without restriction gets `left_out`, `backlog` and `notes`.
+    Times are seconds since the epoch. Only a caller without restriction gets each `url`, with masked secrets, and
+    `left_out`, `backlog` and `notes`.
 
     Raises:
         IndexUnavailable, IntentsUnavailable: a store does not answer.
@@ -55,10 +57,10 @@ def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only:
         cost = None if record.state in _WITHOUT_TOOLS else costs.get(record.server_id)
         rows.append(_row(record, known.pop(record.server_id, None), first, cost, total))
     rows += [_unlisted(intent) for intent in known.values() if _admits(scope, intent)]
+    if not is_unrestricted(caller):
+        rows = [{**row, "url": None} for row in rows]
     answer: Object = {"servers": sorted(rows, key=lambda row: row["server_id"])}
-    if is_unrestricted(caller):
-        answer |= _of_operator(catalogue, intents)
-    return answer
+    return answer | (_of_operator(catalogue, intents) if is_unrestricted(caller) else {})
 
 
 def server(
@@ -71,7 +73,7 @@ def server(
 ) -> Object:
     """Return a server of the caller's scope with its tools, the most expensive first.
 
-    `lines` are the last lines of its stderr, null where the process has none or the caller may not operate.
+    `lines` are the last lines of its stderr, null without a directory of logs.
 
     Raises:
         ServerUnknown: the scope has no server of this id.
@@ -95,7 +97,7 @@ def server(
             for tool in tools_of(of_server, catalogue)
         ]
     words = None
-    if log_directory and "operate" in caller.permissions:
+    if log_directory:
         from shared.upstream.log import last_lines  # noqa: PLC0415
 
         words = last_lines(log_directory, server_id, lines)
@@ -112,7 +114,7 @@ def _row(record: ServerRecord, intent: Intent | None, first: str, cost: Baseline
         "set": first,
         "state": record.state,
         "transport": record.endpoint.transport,
-        "url": _without_query(record.endpoint.url),
+        "url": _shown(record.endpoint.url),
         "groups": sorted(record.groups),
         "source": record.source,
         "tools": cost.tools if cost else None,
@@ -135,7 +137,7 @@ def _unlisted(intent: Intent) -> Object:
         "set": intent.server_id,
         "state": _state_of_unlisted(intent),
         "transport": intent.announcement.transport,
-        "url": _without_query(intent.announcement.url),
+        "url": _shown(intent.announcement.url),
         "groups": sorted(intent.announcement.groups),
         "source": intent.source,
         "tools": None,
@@ -187,5 +189,7 @@ def _admits(scope: Scope, intent: Intent) -> bool:
     )
 
 
-def _without_query(url: str | None) -> str | None:
-    return url and url.partition("?")[0].partition("#")[0]  # a query may hold a key
+def _shown(url: str | None) -> str | None:
+    entry: Any = masked({"url": url.partition("?")[0].partition("#")[0]}) if url else {}  # a query may hold a key
+    shown: str | None = entry.get("url")
+    return shown

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import IO, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
-from shared.errors import ServiceRejected, ServiceUnreachable, ToolscaleError
+from shared.errors import ConfigInvalid, ServiceRejected, ServiceUnreachable, ToolscaleError
 from toolscale.client.instance import ATTEND_PATH, START_WITHIN_S, TIMEOUT_S, Instance, Place, Service, requested
 
 GROUPS_HEADER, TOOLSET_HEADER = "Toolscale-Groups", "Toolscale-Toolset"
@@ -109,6 +109,7 @@ class Proxy:
         # with the secret, these headers limit what the operator sees
         limits = {GROUPS_HEADER: groups, TOOLSET_HEADER: toolset}
         self._headers |= {name: quote(value, safe=",") for name, value in limits.items() if value is not None}
+        self._is_limited = groups is not None or toolset is not None
         self._to_client = to_client
         self._handshake: Message | None = None
         self._version: str | None = None
@@ -190,6 +191,11 @@ class Proxy:
         with self._reaching:  # two requests start one service
             if self._instance is None:
                 instance, step = self._service.reach(max(0.0, deadline_s - time.monotonic()))
+                if self._is_limited and not instance.instance_id:
+                    raise ConfigInvalid(
+                        f"TOOLSCALE_STDIO_GROUPS and TOOLSCALE_STDIO_TOOLSET do not limit clients of {instance.url}; "
+                        "unset them, and give TOOLSCALE_TOKEN a token with these limits"
+                    )
                 if step:
                     return instance, False
                 self._instance = instance

@@ -51,7 +51,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The POSTs of a session with this target in their order, without its credentials and its session id."""
+    """The POSTs of a session in their order, without its session id; its credentials are those of the target."""
 
     target: HttpTarget
     posts: tuple[Post, ...]
@@ -158,11 +158,15 @@ class Repetition:
         self._credentials = tuple(target.headers.items())
         self._within_s = within_s
         self._connection = _Connection(target, within_s)
-        self.is_stopped = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether `stop` was called."""
+        return self._connection.is_stopped
 
     def stop(self) -> None:
         """Have `is_answered_alike` return False soon; safe to call from any thread."""
-        self.is_stopped = True
+        self._connection.is_stopped = True
         self._connection.abort()
 
     def is_answered_alike(self) -> bool:
@@ -218,12 +222,12 @@ class _Connection(http.client.HTTPConnection):
         self._addresses = target.addresses or (url.raw_host.decode("ascii"),)
         self._timeout_s = timeout_s
         self._last: socket.socket | None = None
-        self._is_aborted = False
+        self.is_stopped = self._is_aborted = False
 
     @contextmanager
     def limited(self, within_s: float) -> Generator[None]:
         """Abort what the block does after so many seconds: a socket limits one read, and a server may send slowly."""
-        self._is_aborted = False
+        self._is_aborted = self.is_stopped
         timer = threading.Timer(within_s, self.abort)
         timer.start()
         try:

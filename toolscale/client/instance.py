@@ -345,7 +345,17 @@ def published(
     try:
         yield instance
     finally:
-        path.unlink(missing_ok=True)
+        if is_published(instance, data_dir):
+            path.unlink(missing_ok=True)
+
+
+def is_published(instance: Instance, data_dir: Path) -> bool:
+    """Return whether the file of the data directory is that of this instance: another process may have replaced it."""
+    try:
+        found = read_instance(data_dir)
+    except ConfigInvalid:
+        return False
+    return found is not None and found.instance_id == instance.instance_id
 
 
 def _running(place: Place) -> tuple[Instance, str | None]:

@@ -36,7 +36,12 @@ Confirm = Callable[[str], bool]
 """Return whether the user confirms a call; the argument is the question."""
 
 _NEEDS_TOKEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_PERMISSIONS = {"/toolsets": "toolsets:write", "/api/servers": "catalog:read", "/api/savings": "catalog:read"}
+_PERMISSIONS = {
+    "/toolsets": "toolsets:write",
+    "/api/servers": "catalog:read",
+    "/api/savings": "catalog:read",
+    "/api/advice": "catalog:read",
+}
 _META: Object = {
     "io.modelcontextprotocol/protocolVersion": REVISION,
     # the service counts no answer to a command as one to an agent

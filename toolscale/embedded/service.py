@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +34,7 @@ from shared.service.process import full_environment
 from shared.settings import Settings
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.client.instance import FILE as INSTANCE_FILE
+from toolscale.client.instance import is_published
 from toolscale.client.program import stdio_command
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
@@ -162,7 +162,7 @@ def answer(
             running.enter_context(
                 every(
                     IDLE_CHECK_S,
-                    partial(_end_if_unused, use, http, embedded.settings.data_dir / INSTANCE_FILE),
+                    partial(_end_if_unused, use, http, partial(is_published, instance, embedded.settings.data_dir)),
                     "idle_check_failed",
                 )
             )
@@ -174,9 +174,9 @@ def answer(
         http.run()
 
 
-def _end_if_unused(use: Use, http: HttpServer, file: Path) -> None:
-    """End a background service that no client used for IDLE_S, or whose data directory is gone: none finds it."""
-    if use.idle_s > IDLE_S or not file.exists():
+def _end_if_unused(use: Use, http: HttpServer, can_be_found: Callable[[], bool]) -> None:
+    """End a background service that no client used for IDLE_S, or that none finds: its data directory is gone."""
+    if use.idle_s > IDLE_S or not can_be_found():
         _log.info("service_idle", idle_s=round(use.idle_s))
         http.stop()
 

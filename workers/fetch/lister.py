@@ -145,10 +145,13 @@ class Lister:
             if len(self._listed) >= MOST_REMEMBERED:
                 self._listed.clear()
                 self._recorded_bytes = 0
-            if self._recorded_bytes + listed.recorded_bytes > MOST_RECORDED_BYTES:
-                listed = replace(listed, recorded=None)
             self._recorded_bytes += listed.recorded_bytes
             self._listed[server_id] = listed
+            while self._recorded_bytes > MOST_RECORDED_BYTES:
+                # the one that was listed least recently, of a server that may be gone
+                oldest = next(server for server, each in self._listed.items() if each.recorded)
+                self._recorded_bytes -= self._listed[oldest].recorded_bytes
+                self._listed[oldest] = replace(self._listed[oldest], recorded=None)
 
     def _forget(self, server_id: str) -> _Listed | None:
         with self._changing:

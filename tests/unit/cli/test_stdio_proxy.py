@@ -143,6 +143,17 @@ def test_requests_carry_the_secret_the_limits_and_the_revision_of_the_client(tmp
     assert (third["Mcp-Method"], third["Mcp-Name"]) == ("tools/call", "=?base64?w6k=?=")
 
 
+@pytest.mark.parametrize("limits", [{"groups": "dev"}, {"toolset": "small"}])
+def test_a_service_that_does_not_know_the_limits_is_not_used_with_them(limits: dict[str, str]) -> None:
+    written = io.BytesIO()
+    elsewhere = Place(Path("/nowhere"), own_url="http://127.0.0.1:9", has_servers=True)
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+
+    Proxy(elsewhere, limits.get("groups"), limits.get("toolset"), written).run([request + b"\n"], last_answers_s=30)
+
+    assert "do not limit clients of http://127.0.0.1:9" in json.loads(written.getvalue())["error"]["message"]
+
+
 def test_a_request_waits_while_the_service_starts(tmp_path: Path) -> None:
     starts = iter(range(3))
 

@@ -84,6 +84,8 @@ def test_a_caller_sees_the_servers_of_its_groups_and_its_toolset(tmp_path: Path,
     assert (hidden.status_code, hidden.json()["error"]) == (404, "no server 'mail' is known")
     assert ([each["name"] for each in part["tools"]], part["tokens"], part["tools"][0]["share"]) == (["read"], 30, 1.0)
     assert "s3cr3t" not in of_root.text
+    assert {row["url"] for row in of_root.json()["servers"]} != {None}
+    assert {row["url"] for of in (of_dev, of_bound) for row in of.json()["servers"]} == {None}
 
 
 def test_an_announced_server_without_a_record_is_seen_by_its_groups(tmp_path: Path, index: FakeIndex) -> None:
@@ -117,6 +119,14 @@ def test_to_operate_a_caller_needs_the_permission_and_every_group(path: str, tmp
         }
 
     assert statuses == {"root": 200, "reader": 403, "dev": 403, "bound": 403, "?": 401}
+
+
+def test_the_lines_of_a_server_are_for_callers_that_may_operate(tmp_path: Path, index: FakeIndex) -> None:
+    tokens = static(tmp_path / "tokens.toml", root=entry("root"), dev=entry("dev", ["dev"]))
+    with client(tmp_path, index, tokens) as http:
+        shown = {name: http.get("/api/servers/files", headers=bearer(name)).json()["lines"] for name in ("root", "dev")}
+
+    assert shown == {"root": [], "dev": None}
 
 
 @pytest.mark.parametrize("path", READS)
