@@ -231,7 +231,7 @@ def test_a_stale_server_s_tools_say_since_when_and_a_warning_names_it() -> None:
 def test_in_the_smallest_answer_the_warning_alone_names_the_stale_server() -> None:
     tools = [make_tool("fs", f"read_{number}", "Read a long file " * 12) for number in range(8)]
 
-    answer = find(index_of(*tools, stale_since=1.0), max_tokens=220).as_object()
+    answer = find(index_of(*tools, stale_since=1.0), max_tokens=200).as_object()
 
     assert all(set(tool) == {"name"} for tool in answer["tools"])
     assert answer["warnings"][0] == "Tools of fs may be out of date: their servers did not answer."
