@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -36,6 +37,7 @@ _log = structlog.get_logger()
 
 def main() -> int:
     """Serve until a signal; return the exit code, 1 when it could not start."""
+    ArgumentParser(prog="python -m query", description="Find tools over MCP, and count the tokens saved.").parse_args()
     configure_logging("INFO")
     interrupt_once()
     try:
