@@ -39,6 +39,7 @@ FOREIGN = {
     "NO_PROXY",
     "no_proxy",
     "HOME",
+    "TOOLSCALE_URL",  # of the command line
 }
 
 Composition = dict[str, Any]
