@@ -134,8 +134,9 @@ class _Level:
 
     def most(self, min_tools: int) -> FindResponse | None:
         """Return the response with the most tools that fits; None where fewer than `min_tools` fit."""
-        count = most_that_fit(len(self.tools), lambda count: _fits(self.response(count), self.budget))
-        return self.response(count) if count >= min_tools else None
+        response = cache(self.response)  # the one that fits was counted to find that it does
+        count = most_that_fit(len(self.tools), lambda count: _fits(response(count), self.budget))
+        return response(count) if count >= min_tools else None
 
     def response(self, count: int) -> FindResponse:
         """Return the response with the first `count` tools."""
