@@ -13,7 +13,7 @@ import structlog
 from query.answers.budget import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
-from query.search.match import NO_MATCH_THRESHOLD, category_vectors
+from query.search.ranking import NO_MATCH_THRESHOLD, category_vectors
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
 from shared.errors import FollowedConfigUnavailable, ModelUnavailable

@@ -20,17 +20,15 @@ from query.caller import ANYONE, Caller
 from query.kept import new_name
 from query.replicas import Replicated, Serving, servings
 from query.savings import Baseline
-from query.search.filters import excluded_definitions, filter_warnings
-from query.search.match import is_match
-from query.search.search import Hit, Search
-from query.search.steps import Step, embed_steps
+from query.search.ranking import is_match
+from query.search.request import FindRequest, excluded_definitions, filter_warnings
+from query.search.search import Hit, Search, Step, embed_steps
 from query.toolsets.offers import NOTHING, apply_budget
 from shared.errors import CursorsUnavailable
 from shared.service.tracing import record_span
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from query.search.request import FindRequest
     from shared.catalog import Scope
 
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."

@@ -22,7 +22,7 @@ from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import Timings, find_tool
 from query.records import Ledger
-from query.search.match import NO_THRESHOLD
+from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
 from shared.catalog import Scope
 from shared.settings import ResponseMode

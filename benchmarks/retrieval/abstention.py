@@ -16,9 +16,8 @@ from benchmarks.retrieval.data import Query
 from benchmarks.retrieval.results import AbstentionPoint, AbstentionSet
 from benchmarks.retrieval.system import System
 from query.find import MATCH_CANDIDATES
-from query.search.match import NO_MATCH_THRESHOLD, fit
-from query.search.search import hits, merged, search
-from query.search.steps import embed_steps
+from query.search.ranking import NO_MATCH_THRESHOLD, fit
+from query.search.search import embed_steps, hits, merged, search
 from shared.catalog import Scope
 
 THRESHOLDS = (0.15, 0.2, 0.22, 0.24, NO_MATCH_THRESHOLD, 0.27, 0.28, 0.29, 0.3, 0.308, 0.31, 0.32, 0.33, 0.35)

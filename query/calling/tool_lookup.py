@@ -15,8 +15,7 @@ from itertools import chain, islice
 from query.catalogue import Catalogue
 from query.replicas import MAX_NAMESAKES, ReplicaSets, reads_as_another_name, split_name, without_digest
 from query.search.ranking import DEPTH, rank
-from query.search.search import STEPS_AT_A_TIME
-from query.search.steps import embed_steps
+from query.search.search import STEPS_AT_A_TIME, embed_steps
 from query.turns import give_way
 from shared.catalog import IndexedTool, Scope, Status, ToolName, point_id
 from shared.errors import ServerNotRunning, ToolNotFound

@@ -1,19 +1,34 @@
-"""A search: the candidates of each step of a request, ranked, and then their tools, each definition once."""
+"""A search: the steps of a request as queries, their candidates, ranked, and then their tools, each definition once."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
+
+import structlog
 
 from query.search.ranking import DEPTH, rank_steps, round_robin
 from query.turns import give_way
-from shared.catalog import Candidates, IndexedTool, Scope, point_id
+from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, ToolDefinition, point_id
+from shared.errors import ModelUnavailable
+from shared.text.bm25 import prose_terms, tool_terms, words
+from shared.text.embedding import Embedder, keyword_vectors, query_vectors
 
 if TYPE_CHECKING:
-    from query.search.steps import Step
     from shared.index.tools import ToolIndex
+
+# Shorter queries have no clauses, and shorter clauses do not count.
+LONG_QUERY_WORDS = 20
+MIN_CLAUSE_WORDS = 3
+# Bounds of one request, shared equally by its steps, and its clauses by the long ones: each clause costs as much as a
+# query, and the time of the model grows with the characters that it reads.
+MAX_CLAUSES = 8
+MAX_CHARACTERS = 8_000
 
 # Longer texts, or texts of several words, are never a tool's name.
 MAX_NAME_CHARACTERS = 200
@@ -23,6 +38,76 @@ STEPS_AT_A_TIME = 5
 MAX_ROUNDS = 8
 # Points whose order depends on the standing of their servers: of each step, and at most.
 WINDOW, MAX_WINDOW = 32, 160
+
+# Of the places of a usual page, a stranger's server has at most so many.
+PLACES, PAGE = 3, 8
+# While the tools of others score so much less than its own next tool: a share of that tool's score.
+FITS_WITHIN = 0.3
+
+# The share of the shorter text that a copy has in common with its original.
+COPIED_SHARE = 0.6
+# Fewer pairs are often equal by chance.
+LEAST_PAIRS = 3
+# A hostile text may be a hundred times as long.
+COMPARED_CHARACTERS = 2_000
+CACHED_TEXTS = 1_024
+
+_CLAUSE_EDGE = re.compile(r"(?<=[.!?;])\s+|\n+|,\s+(?:and|then)\s+|\b(?:and\s+)?then\b")
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a request. `clauses` is empty when the text is short."""
+
+    text: str
+    whole: QueryVectors
+    clauses: tuple[QueryVectors, ...] = ()
+
+    @property
+    def queries(self) -> tuple[QueryVectors, ...]:
+        """Return the queries of this step: the whole first, then the clauses."""
+        return (self.whole, *self.clauses)
+
+
+def embed_steps(texts: Sequence[str], embedder: Embedder) -> list[Step]:
+    """Return the steps with their vectors; without a model, with terms only."""
+    characters = MAX_CHARACTERS // max(len(texts), 1)
+    try:
+        return _steps(texts, characters, partial(query_vectors, embedder=embedder, characters=characters))
+    except ModelUnavailable as error:
+        _log.warning("keyword_search_fallback", reason=str(error))
+        return _steps(texts, characters, keyword_vectors)
+
+
+def clauses(text: str) -> list[str]:
+    """Return the clauses of a long text that has several, in order, else nothing."""
+    if len(text.split()) < LONG_QUERY_WORDS:
+        return []
+    parts = [part.strip() for part in _CLAUSE_EDGE.split(text)]
+    long_enough = [part for part in parts if len(part.split()) >= MIN_CLAUSE_WORDS]
+    return long_enough if len(long_enough) > 1 else []
+
+
+def _steps(texts: Sequence[str], characters: int, vectors: Callable[[str], QueryVectors]) -> list[Step]:
+    clauses_by_step = _shared([clauses(text[:characters]) for text in texts])
+    parts = [(text, *own) for text, own in zip(texts, clauses_by_step, strict=True)]
+    found = _one_by_one([query for step in parts for query in step], vectors)
+    return [Step(text, next(found), tuple(islice(found, len(own)))) for text, *own in parts]
+
+
+def _one_by_one(queries: Sequence[str], vectors: Callable[[str], QueryVectors]) -> Iterator[QueryVectors]:
+    for number, query in enumerate(queries):
+        if number:
+            give_way()
+        yield vectors(query)
+
+
+def _shared(by_step: Sequence[list[str]]) -> list[list[str]]:
+    """Return the first clauses of each long step, equally many; none if a long step would have only one."""
+    share = MAX_CLAUSES // max(sum(map(bool, by_step)), 1)
+    return [its_clauses[:share] if share > 1 else [] for its_clauses in by_step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +187,6 @@ class Search:
     def _read(self, points: Sequence[str], results: Sequence[StepResult], at_once: int) -> Iterator[Hit]:
         window = min(WINDOW * len(self.steps), MAX_WINDOW) if self.strangers else 0
         if window:
-            from query.search.standing import Standing  # noqa: PLC0415  # most scopes have no strangers
-
             yield from Standing(self.strangers, self.steps).placed(hits(points[:window], results, self.index))
         for start in range(window, len(points), at_once):
             yield from hits(points[start : start + at_once], results, self.index)
@@ -163,3 +246,96 @@ def hits(chosen: Sequence[str], results: Sequence[StepResult], index: ToolIndex)
         for point in tools
     }
     return [Hit(tools[point], scores[point]) for point in chosen if point in tools]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The order of hits by the servers that take no places of others: those without an owner, beside some with one.
+
+    Without this order, a server that copies the texts of others comes first for a third of the requests for them;
+    `benchmarks/results/capture.md` has the figures.
+    """
+
+    strangers: Collection[str]
+    steps: Sequence[Step]
+
+    def placed(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits, best first, each definition once; strangers take no places of other servers' tools.
+
+        A definition of several servers is represented by a server that is no stranger. A stranger's copy of another
+        server's tool is behind the other hits, unless the request has a term of it that the original lacks.
+        A stranger's server leaves places to tools that fit nearly as well.
+        """
+        distinct = self._represented(hits)
+        originals = [hit.tool.definition for hit in distinct if not self._is_strange(hit)]
+        copied = [self._is_strange(hit) and self._has_original(hit, originals) for hit in distinct]
+        ahead = [hit for hit, is_behind in zip(distinct, copied, strict=True) if not is_behind]
+        behind = [hit for hit, is_behind in zip(distinct, copied, strict=True) if is_behind]
+        return [*self._shared(ahead), *behind]
+
+    def _is_strange(self, hit: Hit) -> bool:
+        """Return whether a stranger has the tool, and no step is its name with its server."""
+        is_named = any(step.text == hit.tool.qualified_name for step in self.steps)
+        return hit.tool.server_id in self.strangers and not is_named
+
+    def _represented(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return each definition once, at its first place."""
+        chosen: dict[str, Hit] = {}
+        for hit in hits:
+            first = chosen.setdefault(hit.tool.definition_id, hit)
+            if self._is_strange(first) and not self._is_strange(hit):
+                chosen[hit.tool.definition_id] = hit
+        return list(chosen.values())
+
+    def _has_original(self, hit: Hit, originals: Sequence[ToolDefinition]) -> bool:
+        tool = hit.tool.definition
+        return any(is_copy(tool, original) and not self._is_meant(tool, original) for original in originals)
+
+    def _is_meant(self, tool: ToolDefinition, original: ToolDefinition) -> bool:
+        """Return whether the request has a term of the tool that the original lacks, such as the name of a product."""
+        asked = {term for step in self.steps for term in step.whole.terms.indices}
+        return not asked.intersection(_terms(tool)) <= _terms(original)
+
+    def _shared(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits with the fourth and later ones of a stranger's server behind those that fit nearly as well.
+
+        They are behind a page at most, and behind no tool that fits less well.
+        """
+        ahead, waiting = list[Hit](), list[Hit]()
+        taken = Counter[str]()
+        for position, hit in enumerate(hits):
+            if waiting and (len(ahead) >= PAGE or not _fits_nearly(hit, waiting[0])):
+                return [*ahead, *waiting, *hits[position:]]
+            taken[hit.tool.server_id] += 1
+            is_over = self._is_strange(hit) and taken[hit.tool.server_id] > PLACES
+            (waiting if is_over else ahead).append(hit)
+        return [*ahead, *waiting]
+
+
+def is_copy(tool: ToolDefinition, original: ToolDefinition) -> bool:
+    """Return whether the names and descriptions of two tools have most of the shorter text in common.
+
+    Two texts are compared by their pairs of adjacent terms. The share that the shorter one has in common with the other
+    survives added sentences and templates. Broder, "On the Resemblance and Containment of Documents", 1997.
+    A text of a few words is a copy of a text of another tool of the same name only.
+    """
+    one, other = (_pairs(each.name, each.description[:COMPARED_CHARACTERS]) for each in (tool, original))
+    common, shorter = len(one & other), min(len(one), len(other))
+    if shorter < LEAST_PAIRS:
+        return tool.name == original.name and common == shorter
+    return common >= max(COPIED_SHARE * shorter, LEAST_PAIRS)
+
+
+@lru_cache(CACHED_TEXTS)
+def _pairs(name: str, description: str) -> frozenset[tuple[str, str]]:
+    return frozenset((*pairwise(prose_terms(words(name))), *pairwise(prose_terms(description))))
+
+
+def _terms(tool: ToolDefinition) -> set[int]:
+    return set(tool_terms(tool, "").indices)
+
+
+def _fits_nearly(hit: Hit, waiting: Hit) -> bool:
+    if hit.score is None or waiting.score is None:
+        return True
+    return waiting.score - hit.score <= FITS_WITHIN * abs(waiting.score)

@@ -42,8 +42,7 @@ from query.kept import LONGEST_NAME
 from query.recent import Recent
 from query.records import Ledger
 from query.replicas import ReplicaSets, Replicated, servings
-from query.search.filters import filter_warnings
-from query.search.request import ToolNames, intersection
+from query.search.request import ToolNames, filter_warnings, intersection
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool
 from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id

@@ -13,10 +13,9 @@ from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.records import Ledger
-from query.search.match import MIN_COVERAGE, coverage, fit, is_match, step_similarity
+from query.search.ranking import MIN_COVERAGE, coverage, fit, is_match, step_similarity
 from query.search.request import FindRequest
-from query.search.search import StepResult
-from query.search.steps import Step
+from query.search.search import Step, StepResult
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
 from shared.text.bm25 import query_terms
 from shared.text.embedding import query_vectors

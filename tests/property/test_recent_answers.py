@@ -14,7 +14,7 @@ from query.catalogue import Catalogue
 from query.find import FURTHER_LOST, find_tool
 from query.recent import KEEP_S, MOST, Recent
 from query.records import Ledger
-from query.search.match import NO_THRESHOLD
+from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
 from query.tools.find_tool import MAX_KEPT_TOKENS, FindTool, may_repeat
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord

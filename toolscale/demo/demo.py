@@ -20,7 +20,7 @@ from rich.status import Status
 from query.catalogue import catalogue_of
 from query.listener import open_listener
 from query.mcp import build_server
-from query.search.match import category_vectors
+from query.search.ranking import category_vectors
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.records import Ledger
-from query.search.match import (
+from query.search.ranking import (
     CATEGORIES,
     CATEGORY_WEIGHT,
     NEAREST,
@@ -25,11 +25,10 @@ from query.search.match import (
     category_vectors,
     is_match,
     passages,
+    similarity,
 )
-from query.search.ranking import similarity
 from query.search.request import FindRequest
-from query.search.search import StepResult
-from query.search.steps import Step
+from query.search.search import Step, StepResult
 from shared.catalog import Candidates, Scope
 from shared.settings import load_settings
 from shared.text.embedding import Embedder, FastEmbedder, query_vectors

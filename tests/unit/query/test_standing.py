@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.search.search import Hit
-from query.search.standing import PAGE, PLACES, Standing, is_copy
-from query.search.steps import Step
+from query.search.search import PAGE, PLACES, Hit, Standing, Step, is_copy
 from shared.catalog import ToolDefinition
 from shared.text.embedding import keyword_vectors
 from tests.support.builders import definition

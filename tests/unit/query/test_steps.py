@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from query.search.steps import MAX_CHARACTERS, MAX_CLAUSES, clauses, embed_steps
+from query.search.search import MAX_CHARACTERS, MAX_CLAUSES, clauses, embed_steps
 from shared.text.bm25 import query_terms
 from tests.support.fakes import FakeEmbedder, WithoutModel
 
