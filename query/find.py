@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from query.answers.fit import TOOL, FindResponse, SearchResult, within_budget
+from query.answers.answer import TOOL, FindResponse, SearchResult, within_budget
 from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
 from query.kept import new_name
+from query.records import Baseline
 from query.replicas import Replicated, Serving, servings
-from query.savings import Baseline
 from query.search.ranking import is_match
 from query.search.request import FindRequest, excluded_definitions, filter_warnings
 from query.search.search import Hit, Search, Step, embed_steps

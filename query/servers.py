@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from query.answers.detail import first_sentence, share
+from query.answers.answer import first_sentence, share
 from query.replicas import set_key
 from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.savings import Baseline
+    from query.records import Baseline
     from shared.catalog import Scope, ServerRecord
     from shared.intents.intent import Intent
     from shared.intents.intents import Intents

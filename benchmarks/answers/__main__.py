@@ -17,8 +17,8 @@ from benchmarks.command import DATA, command, run_benchmark
 from benchmarks.retrieval.data import Query, read_queries, read_servers
 from benchmarks.retrieval.system import ingested
 from benchmarks.throughput.machine import Machine, this_machine
+from query.answers.answer import FindResponse
 from query.answers.budget import ResponsePolicy, counting
-from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import Timings, find_tool
 from query.records import Ledger

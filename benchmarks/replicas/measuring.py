@@ -14,8 +14,8 @@ from benchmarks.retrieval.data import Query, ToolKey
 from benchmarks.retrieval.results import Score
 from benchmarks.retrieval.system import System
 from benchmarks.search.results import Milliseconds
+from query.answers.answer import FindResponse
 from query.answers.budget import counting
-from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.records import Ledger

@@ -8,8 +8,8 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
+from query.answers.answer import FoundTool, to_found_tool
 from query.answers.budget import ToolRequest
-from query.answers.detail import FoundTool, to_found_tool
 from query.caller import Caller
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 
-from query.answers.fit import FindResponse
+from query.answers.answer import FindResponse
 from query.caller import Caller
 from query.find import FURTHER_LOST, Timings, find_tool
 from query.metrics import TOKENS_SAVED

@@ -12,8 +12,8 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
+from query.answers.answer import context_meta, tool_info
 from query.answers.budget import ToolRequest
-from query.answers.detail import context_meta, tool_info
 from query.caller import Caller
 from query.recent import Recent
 from query.search.request import ToolName

@@ -21,8 +21,7 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, most_that_fit
-from query.answers.detail import (
+from query.answers.answer import (
     CAMEL_CASE,
     ContextInfo,
     ContextMeta,
@@ -35,6 +34,7 @@ from query.answers.detail import (
     shown_definition,
     tool_info,
 )
+from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, most_that_fit
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from query.recent import Recent
+from query.records import Baseline
 from query.replicas import split_name
-from query.savings import Baseline
 from query.usage.recent_calls import NO_CALLS, CallCounts
 from shared.catalog import point_id
 from shared.quoting import quoted_name

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.types import ListToolsResult
 
-    from query.records import Ledger
-    from query.savings import Baseline
+    from query.records import Baseline, Ledger
     from shared.catalog import Encoding
 
 MAX_WAITING = 1_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
-from query.answers.detail import share
+from query.answers.answer import share
 from query.replicas import set_key
 from query.usage.report import is_unrestricted
 from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, SERVER_STATES, TOOLHIVE_SOURCE
@@ -20,7 +20,7 @@ from shared.text.tokens import PROFILE, Profile
 if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.savings import Baseline
+    from query.records import Baseline
     from query.web.page import PageRequest
     from shared.catalog import Encoding, Scope, ServerRecord, ServerState
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import structlog
 from pydantic import ValidationError
 
-from query.answers.detail import first_sentence, share, summary
+from query.answers.answer import first_sentence, share, summary
 from query.app import MCP_PATH
 from query.caller import ANYONE
 from query.find import find_tool
@@ -34,7 +34,7 @@ from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from query.answers.detail import FoundTool
+    from query.answers.answer import FoundTool
     from query.catalogue import Catalogue
     from shared.catalog import Scope, ToolDefinition
     from shared.index.tools import ToolIndex

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import TextContent
 
+from query.answers.answer import FindResponse, counted
 from query.answers.budget import MIN_TOKENS, counting
-from query.answers.fit import FindResponse, counted
 from query.catalogue import Catalogue
 from query.mcp import service_of
-from query.records import Ledger
-from query.savings import Baseline, token_metrics
+from query.records import Baseline, Ledger, token_metrics
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
 from shared.settings import ResponseMode
 from shared.text.tokens import json_text

@@ -7,8 +7,8 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.answer import FindResponse
 from query.answers.budget import MIN_TOKENS, ResponsePolicy, counting
-from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.records import Ledger

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from query.answers.fit import FindResponse
+from query.answers.answer import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.records import Ledger

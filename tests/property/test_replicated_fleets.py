@@ -13,9 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from query.answers.answer import FindResponse, FoundTool, ServedBy
 from query.answers.budget import ResponsePolicy
-from query.answers.detail import FoundTool, ServedBy
-from query.answers.fit import FindResponse
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from query.answers.answer import TOOL
 from query.answers.budget import MIN_TOKENS
-from query.answers.fit import TOOL
 from query.caller import ANYONE
 from query.catalogue import Catalogue
 from query.find import find_tool

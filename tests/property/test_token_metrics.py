@@ -9,12 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query.answers.answer import FindResponse
 from query.answers.budget import ResponsePolicy, counting
-from query.answers.fit import FindResponse
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.records import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, Ledger
-from query.savings import UNCOUNTED_SHOWN
+from query.records import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, UNCOUNTED_SHOWN, Ledger
 from query.search.request import FindRequest
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool

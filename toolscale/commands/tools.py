@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from query.answers.detail import type_name
+from query.answers.answer import type_name
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.commands.options import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from query.answers.fit import FindResponse
+from query.answers.answer import FindResponse
 from query.catalogue import LiveIndex, live_catalogue
 from query.find import find_tool
 from query.search.request import FindRequest

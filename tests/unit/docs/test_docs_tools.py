@@ -14,8 +14,7 @@ import pytest
 from mcp.types import INVALID_PARAMS
 from pydantic import BaseModel
 
-from query.answers.detail import ContextMeta, ToolInfo
-from query.answers.fit import FindResponse
+from query.answers.answer import ContextMeta, FindResponse, ToolInfo
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.records import Ledger

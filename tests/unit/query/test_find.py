@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.answers.fit import FindResponse
+from query.answers.answer import FindResponse
 from query.catalogue import Catalogue
 from query.find import (
     KEYWORDS_ONLY,

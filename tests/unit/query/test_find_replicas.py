@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from query.answers.answer import FindResponse
 from query.answers.budget import ResponsePolicy
-from query.answers.fit import FindResponse
 from query.calling.tool_lookup import resolve_tool_name
 from query.catalogue import Catalogue
 from query.find import find_tool

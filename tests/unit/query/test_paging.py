@@ -11,8 +11,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, Tool
 
+from query.answers.answer import summary
 from query.answers.budget import ResponsePolicy, counting
-from query.answers.detail import summary
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST

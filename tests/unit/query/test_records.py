@@ -6,8 +6,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from query.records import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger, run_behind
-from query.savings import UNCOUNTED_SHOWN
+from query.records import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, UNCOUNTED_SHOWN, Ledger, run_behind
 from query.turns import MOST, run_in_thread
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, Selection, ServerRecord
 from shared.errors import IndexUnavailable

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from query.savings import UNCOUNTED_SHOWN, Baseline, TokenMetrics, token_metrics
+from query.records import UNCOUNTED_SHOWN, Baseline, TokenMetrics, token_metrics
 from tests.support.fakes import make_tool
 
 
