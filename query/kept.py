@@ -1,4 +1,4 @@
-"""The one store of values with an expiry: what a cursor, a link or a confirmation names.
+"""What is kept for a while: what a cursor, a link or a confirmation names, and recent answers.
 
 A name is 16 random bytes, and its entry is bound to a caller, a tool and a question. So a client can neither guess nor
 change one, and its text costs some 15 tokens. With Redis, any replica of the query service finds each entry.
@@ -15,9 +15,9 @@ import secrets
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
@@ -50,6 +50,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
 _DIGEST_BYTES = 16
 # A silent Redis lets each request wait for seconds, so after one of them the next ones fail at once.
 _PAUSE_S = 2.0
+
+# Values that a `Recent` holds.
+MOST_RECENT = 512
+# A repair of the index may change tools without the record of their server; a cursor expires much later.
+RECENT_S = 30.0
+
+T = TypeVar("T")
 
 
 class Entries(Protocol):
@@ -307,3 +314,50 @@ def _entry(stored: bytes | None, bound_to: Sequence[str]) -> bytes:
     if stored is None or not hmac.compare_digest(stored[:_DIGEST_BYTES], _digest(bound_to)):
         raise CursorInvalid(UNKNOWN_CURSOR)
     return stored[_DIGEST_BYTES:]
+
+
+class Recent(Generic[T]):
+    """Values that this process returns again while no server has changed: the last ones, each for RECENT_S at most.
+
+    Another state of the catalogue clears them. Safe to use from several threads.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic, most: int = MOST_RECENT) -> None:
+        self._clock_s, self._most = clock_s, most
+        self._state: object = None
+        self._kept: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, state: object) -> T | None:
+        """Return the value of this key if it was kept in the same state of the catalogue."""
+        with self._lock:
+            self._enter(state)
+            value, until_s = self._kept.get(key, (None, 0.0))
+            if self._clock_s() >= until_s:
+                self._kept.pop(key, None)
+                return None
+            self._kept.move_to_end(key)
+            return value
+
+    def keep(self, key: Hashable, state: object, value: T) -> None:
+        """Keep a value; `state` is that of before it was read."""
+        with self._lock:
+            self._enter(state)
+            self._kept[key] = value, self._clock_s() + RECENT_S
+            self._kept.move_to_end(key)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def get_or_read(self, key: Hashable, state: object, read: Callable[[], T]) -> T:
+        """Return the value of this key that was kept in the same state, or read and keep it."""
+        value = self.get(key, state)
+        if value is None:
+            value = read()
+            self.keep(key, state, value)
+        return value
+
+    def _enter(self, state: object) -> None:
+        """Forget the values of another state, so that no earlier state stays in memory."""
+        if state is not self._state:
+            self._kept.clear()
+            self._state = state

@@ -10,8 +10,8 @@ from mcp.types import Tool, ToolAnnotations
 from query.answers.answer import FindResponse
 from query.caller import Caller
 from query.find import FURTHER_LOST, Timings, find_tool
+from query.kept import Recent
 from query.metrics import TOKENS_SAVED
-from query.recent import Recent
 from query.search.request import FindRequest
 from query.tools.schema import input_schema, output_schema
 from query.tools.tool import ALWAYS_LOADED, CatalogueTool

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from query.answers.answer import context_meta, tool_info
 from query.answers.budget import ToolRequest
 from query.caller import Caller
-from query.recent import Recent
+from query.kept import Recent
 from query.search.request import ToolName
 from query.tools.schema import input_schema
 from query.tools.tool import CatalogueTool

@@ -38,8 +38,7 @@ from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, mos
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
-from query.kept import LONGEST_NAME
-from query.recent import Recent
+from query.kept import LONGEST_NAME, Recent
 from query.records import Ledger
 from query.replicas import ReplicaSets, Replicated, servings
 from query.search.request import ToolNames, filter_warnings, intersection
@@ -128,7 +127,7 @@ class KeptNames:
     """Reads the same pages for lists of names: of their tools' definitions, only the name is left.
 
     A page is kept until the server's record has another revision, which is written after the tools.
-    A run that lost its lease may write tools after the record, so no page is kept for longer than KEEP_S.
+    A run that lost its lease may write tools after the record, so no page is kept for longer than RECENT_S.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

@@ -15,7 +15,7 @@ from mcp.types import INVALID_REQUEST, Tool
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from query.recent import Recent
+from query.kept import Recent
 from query.records import Baseline
 from query.replicas import split_name
 from query.usage.recent_calls import NO_CALLS, CallCounts

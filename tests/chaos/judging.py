@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 
 from query.find import BEING_FILLED
-from query.recent import KEEP_S
+from query.kept import RECENT_S
 from query.replicas import first_server
 from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
@@ -72,7 +72,7 @@ class Judge:
         """Note that nothing that was found before need be found now."""
         self._awaited = set(self._always)
         # until then, an answer from before the loss may be sent again
-        self._lost_at = self._history.now() + KEEP_S
+        self._lost_at = self._history.now() + RECENT_S
 
     def answered(self, question: Question, result: CallToolResult) -> None:
         """Judge an answer."""

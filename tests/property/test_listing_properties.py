@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.recent import Recent
+from query.kept import Recent
 from query.records import Ledger
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest, describe_tools

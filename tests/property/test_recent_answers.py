@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST, find_tool
-from query.recent import KEEP_S, MOST, Recent
+from query.kept import MOST_RECENT, RECENT_S, Recent
 from query.records import Ledger
 from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
@@ -118,21 +118,21 @@ def test_a_value_is_kept_for_a_while_only() -> None:
     recent.keep("usual", state, "answer")
 
     assert recent.get("usual", state) == "answer"
-    clock.ahead_s = KEEP_S + 1
+    clock.ahead_s = RECENT_S + 1
     assert recent.get("usual", state) is None
 
 
 def test_the_values_that_were_not_used_for_longest_give_way() -> None:
     state = object()
     recent: Recent[str] = Recent()
-    for number in range(MOST):
+    for number in range(MOST_RECENT):
         recent.keep(number, state, "answer")
     used = recent.get(0, state)
 
-    recent.keep(MOST, state, "answer")
+    recent.keep(MOST_RECENT, state, "answer")
 
     assert used == "answer"
-    assert (recent.get(0, state), recent.get(1, state), recent.get(MOST, state)) == ("answer", None, "answer")
+    assert (recent.get(0, state), recent.get(1, state), recent.get(MOST_RECENT, state)) == ("answer", None, "answer")
 
 
 def test_another_state_frees_the_earlier_one_and_its_values() -> None:

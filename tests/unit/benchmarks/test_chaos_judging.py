@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, CallToolResult, TextContent
 
 from query.find import BEING_FILLED
-from query.recent import KEEP_S
+from query.kept import RECENT_S
 from query.tools.tool import CATALOGUE_UNREACHABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.judging import Judge
@@ -126,7 +126,7 @@ def test_after_the_index_was_lost_an_answer_may_be_incomplete_until_the_tool_is_
     court.at = 2.0
     assert court.ask(ALWAYS, ALWAYS) == []  # perhaps the answer from before the loss again
     assert court.ask(ALWAYS, warnings=(warning,)) == []
-    court.at = 2.0 + KEEP_S
+    court.at = 2.0 + RECENT_S
     assert court.ask(ALWAYS, ALWAYS) == []
 
     assert court.judge.asked().incomplete == 1

@@ -9,8 +9,7 @@ from typing import Any
 from query.answers.budget import ResponsePolicy
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
-from query.kept import Kept
-from query.recent import KEEP_S
+from query.kept import RECENT_S, Kept
 from query.records import Ledger
 from query.tools.list_available_tools import NAMES_ONLY, KeptNames, ListRequest, list_tools
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, Scope, ServerRecord
@@ -116,6 +115,6 @@ def test_names_that_were_written_after_the_record_follow_within_a_minute() -> No
 
     kept.index.upsert([embedded(make_tool("files", "late"))])
     assert kept.names() == {"one"}
-    kept.now_s += KEEP_S
+    kept.now_s += RECENT_S
 
     assert kept.names() == {"one", "late"}
