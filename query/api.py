@@ -23,7 +23,7 @@ from query.backup import Kind
 from query.caller import ANYONE
 from query.endpoint import Endpoint
 from query.servers import server, servers
-from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.tool import CATALOGUE_UNREACHABLE
 from query.toolsets.advice import advice_for
 from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread

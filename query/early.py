@@ -8,9 +8,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, ListToolsResult
 
 from query.mcp import build_server
+from query.tool import ToolCallContext, ToolHandler
 from query.tools.read_resource import ReadResource
 from query.tools.registry import BUILTIN_TOOLS
-from query.tools.tool import ToolCallContext, ToolHandler
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from query.auth.authentication import bearer_token
 from query.caller import ANYONE, OPERATOR
-from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.tool import CATALOGUE_UNREACHABLE
 from query.turns import run_in_thread
 from shared.errors import AuthenticationFailed, CallsExhausted, IndexUnavailable, IntentsUnavailable, KeysUnavailable
 

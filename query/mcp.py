@@ -36,11 +36,7 @@ from query.answers.budget import ResponsePolicy
 from query.answers.pages import own_texts
 from query.caller import ANYONE, OPERATOR, Caller
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
-from query.tools.confirm import question_of
-from query.tools.pages import contents_of, page_of_resource, page_of_result, page_of_tools
-from query.tools.read_resource import READ_RESOURCE, ReadResource
-from query.tools.registry import builtin_tools
-from query.tools.tool import (
+from query.tool import (
     CATALOGUE_UNREACHABLE,
     CURSOR_STORE_UNAVAILABLE,
     ToolCallContext,
@@ -48,6 +44,10 @@ from query.tools.tool import (
     error_result,
     temporary_error,
 )
+from query.tools.confirm import question_of
+from query.tools.pages import contents_of, page_of_resource, page_of_result, page_of_tools
+from query.tools.read_resource import READ_RESOURCE, ReadResource
+from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
 from query.toolsets.offers import with_path_toolset, with_toolset_scope
 from query.turns import run_in_thread

@@ -12,11 +12,10 @@ from query.answers.links import Links
 from query.calling.call import CallResult, ResolvedTool, call_tool, check_parameters, resolve_tool
 from query.calling.request import CallRequest
 from query.calling.sessions import CallResources, Progress
+from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
 from query.tools.confirm import CallToConfirm, confirm, give_back
 from query.tools.revisions import for_protocol
-from query.tools.schema import input_schema
-from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.turns import run_in_thread
 from shared.errors import (
     ArgumentsInvalid,

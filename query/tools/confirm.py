@@ -26,7 +26,7 @@ from shared.quoting import encodable, quoted_name
 from shared.text.invisible import mark_text
 
 if TYPE_CHECKING:
-    from query.tools.tool import ToolCallContext
+    from query.tool import ToolCallContext
     from shared.catalog import IndexedTool
 
 CONFIRM_S = 300

@@ -15,8 +15,7 @@ from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
 from query.replicas import Replicated, Serving, servings
 from query.search.request import ToolName
-from query.tools.schema import input_schema, output_schema
-from query.tools.tool import ALWAYS_LOADED, CatalogueTool
+from query.tool import ALWAYS_LOADED, CatalogueTool, input_schema, output_schema
 from query.turns import give_way
 from shared.catalog import Encoding, Scope
 from shared.errors import ServerNotRunning, ToolNotFound

@@ -17,8 +17,7 @@ from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.kept import Recent
 from query.search.request import ToolName
-from query.tools.schema import input_schema
-from query.tools.tool import CatalogueTool
+from query.tool import CatalogueTool, input_schema
 from query.toolsets.advice import advice_for
 from query.toolsets.offers import BudgetResult, Offer, Offers, cost, with_toolset
 from query.usage.recent_calls import REFRESH_S

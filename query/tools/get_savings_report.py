@@ -10,8 +10,7 @@ from pydantic import AfterValidator, Field
 
 from query.answers.budget import ToolRequest
 from query.caller import Caller
-from query.tools.schema import input_schema
-from query.tools.tool import CatalogueTool
+from query.tool import CatalogueTool, input_schema
 from query.usage.report import report_for
 from query.usage.usage import days_of, today
 

@@ -42,8 +42,7 @@ from query.kept import LONGEST_NAME, Recent
 from query.records import Ledger
 from query.replicas import ReplicaSets, Replicated, servings
 from query.search.request import ToolNames, filter_warnings, intersection
-from query.tools.schema import input_schema
-from query.tools.tool import CatalogueTool
+from query.tool import CatalogueTool, input_schema
 from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id
 from shared.errors import BudgetTooSmall, CursorsUnavailable
 from shared.index.tools import ToolIndex

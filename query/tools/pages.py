@@ -21,7 +21,7 @@ from query.answers.budget import Budget, PagedRequest, ResponsePolicy, items_tha
 from query.answers.pages import OwnText, Reader, next_page, paginate, surely_fits
 from query.caller import Caller
 from query.kept import Kept
-from query.tools.tool import PAGING_ARGUMENTS, ToolCallContext, ToolHandler, error_result, listed
+from query.tool import PAGING_ARGUMENTS, ToolCallContext, ToolHandler, error_result, listed
 from query.turns import continue_in_thread, run_in_thread
 from shared.validation import first_invalid_argument
 

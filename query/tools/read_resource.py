@@ -19,10 +19,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from query.answers.links import UNKNOWN, Link, Links
 from query.calling.call import RESOURCE_NOT_FOUND, ResolvedTool, read_resource, resolve_tool
 from query.calling.request import CallRequest
+from query.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.audit import CallAudit
 from query.tools.call_tool import call_resources
 from query.tools.revisions import for_protocol
-from query.tools.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.turns import run_in_thread
 from query.usage.record import read_rows
 from query.usage.usage import today

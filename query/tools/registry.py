@@ -1,4 +1,4 @@
-"""The built-in tools of the query service, one module each."""
+"""The built-in tools of the query service, a module each; `find_tool` is in `query.find`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from mcp.types import ListToolsResult
 from mcp_types.version import LATEST_PROTOCOL_VERSION
 
+from query.find import FindTool
+from query.tool import listed
 from query.tools.call_tool import CallTool
 from query.tools.describe_tool import DescribeTool
-from query.tools.find_tool import FindTool
 from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
-from query.tools.tool import listed
 from query.toolsets.offers import Offers
 from query.usage.record import tools_sent
 from shared.catalog import ToolDefinition
@@ -22,7 +22,7 @@ from shared.text.tokens import json_text
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
-    from query.tools.tool import ToolHandler
+    from query.tool import ToolHandler
 
 BUILTIN_TOOLS: tuple[type[ToolHandler], ...] = (
     FindTool, DescribeTool, CallTool, ListAvailableTools, GetActiveToolset, GetSavingsReport,

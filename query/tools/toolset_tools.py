@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.types import CallToolResult, Tool
 
+from query.tool import ToolCallContext, ToolHandler
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
-from query.tools.tool import ToolCallContext, ToolHandler
 from query.toolsets.offers import Offer, Offers, direct_name, has_offered_tools, with_toolset_scope
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent
 from query.find import BEING_FILLED
 from query.kept import RECENT_S
 from query.replicas import first_server
-from query.tools.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
+from query.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.results import Asked
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from mcp.types import Tool
 
+from query.find import FIND_TOOL
 from query.tools.call_tool import CALL_TOOL
 from query.tools.describe_tool import DESCRIBE_TOOL
-from query.tools.find_tool import FIND_TOOL
 from tests.clients.driving import Driver, Reply
 from tests.support.waiting import eventually
 

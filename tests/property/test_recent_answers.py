@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from query.caller import Caller
 from query.catalogue import Catalogue
-from query.find import FURTHER_LOST, find_tool
+from query.find import FURTHER_LOST, MAX_KEPT_TOKENS, FindTool, find_tool, may_repeat
 from query.kept import MOST_RECENT, RECENT_S, Recent
 from query.records import Ledger
 from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
-from query.tools.find_tool import MAX_KEPT_TOKENS, FindTool, may_repeat
 from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
 from tests.support.builders import Clock
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

@@ -17,7 +17,7 @@ from mcp.types import CallToolResult, TextContent
 
 from query.answers.pages import REST_LOST
 from query.find import FURTHER_LOST
-from query.tools.tool import CURSOR_STORE_UNAVAILABLE
+from query.tool import CURSOR_STORE_UNAVAILABLE
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.integration.query.test_query_process import query_process, url_of

@@ -12,7 +12,7 @@ from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, CallToolResult, TextCon
 
 from query.find import BEING_FILLED
 from query.kept import RECENT_S
-from query.tools.tool import CATALOGUE_UNREACHABLE
+from query.tool import CATALOGUE_UNREACHABLE
 from tests.chaos.history import History, Offer
 from tests.chaos.judging import Judge
 

@@ -18,10 +18,10 @@ from query.answers.answer import ContextMeta, FindResponse, ToolInfo
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.records import Ledger
+from query.tool import PAGING_ARGUMENTS, listed
 from query.tools.describe_tool import DescribeResponse
 from query.tools.list_available_tools import ListedServer
 from query.tools.registry import builtin_tools
-from query.tools.tool import PAGING_ARGUMENTS, listed
 from query.usage.report import SavingsReport
 from query.usage.store_sqlite import SqliteUsage
 from tests.support.calling import upstreams_to

@@ -19,8 +19,8 @@ from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue, recorded
 from query.mcp import build_server, service_of
+from query.tool import CATALOGUE_UNREACHABLE
 from query.tools.registry import builtin_tools
-from query.tools.tool import CATALOGUE_UNREACHABLE
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, today
 from shared.catalog import IndexedTool

@@ -19,9 +19,9 @@ from query.find import FURTHER_LOST
 from query.kept import Kept
 from query.mcp import build_server
 from query.records import Ledger
+from query.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
 from query.tools.pages import CALL_TOOL
 from query.tools.registry import builtin_tools
-from query.tools.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
 from shared.catalog import IndexedTool, ToolDefinition
 from shared.settings import ResponseMode
 from shared.text.tokens import json_text

@@ -6,7 +6,7 @@ from mcp.types import CallToolResult, TextContent, Tool
 
 from query.caller import PERMISSIONS, Caller, Permission
 from query.mcp import build_server
-from query.tools.tool import ToolCallContext, ToolHandler
+from query.tool import ToolCallContext, ToolHandler
 
 pytestmark = pytest.mark.anyio
 

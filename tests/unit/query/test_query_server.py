@@ -12,11 +12,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent
 
 from query.catalogue import Catalogue
+from query.find import FIND_TOOL
 from query.mcp import build_server
 from query.records import Ledger
-from query.tools.find_tool import FIND_TOOL
+from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE
 from query.tools.registry import builtin_tools
-from query.tools.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE
 from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.text.tokens import counter
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool

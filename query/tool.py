@@ -1,4 +1,7 @@
-"""The tools of the query service as objects: their definition, permission, paging and `call`."""
+"""The tools of the query service as objects: their definition with its schemas, permission, paging and `call`.
+
+The schemas are small: every conversation of a client pays for them in tokens.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolResult, Tool
 from mcp_types import InputResponses
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from query.answers.budget import PagedRequest, ToolRequest
 from query.answers.pages import OwnText
 from query.caller import Caller, Permission
-from query.tools.schema import input_schema
 from query.turns import run_in_thread
 from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
@@ -31,8 +35,6 @@ TEMPORARY = "dev.toolscale/temporary"
 ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
 
 Paging = Literal["kept", "own", "foreign"]
-
-PAGING_ARGUMENTS = input_schema(PagedRequest)["properties"]
 
 RequestT = TypeVar("RequestT", bound=ToolRequest)
 
@@ -122,3 +124,45 @@ def temporary_error(reason: str) -> CallToolResult:
 def error_result(reason: str) -> CallToolResult:
     """Return an error result, for the model to read."""
     return CallToolResult(content=[OwnText(text=reason)], is_error=True)
+
+
+def input_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments."""
+    return _schema(model, "validation")
+
+
+def output_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a tool's response, which omits fields that are None."""
+    return _schema(model, "serialization")
+
+
+def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    schema = model.model_json_schema(mode=mode, schema_generator=_SmallSchema)
+    # pydantic adds the class docstring as a description, which is for readers of the code
+    for definition in (schema, *cast("dict[str, dict[str, Any]]", schema.get("$defs", {})).values()):
+        definition.pop("title", None)
+        definition.pop("description", None)
+    return schema
+
+
+class _SmallSchema(GenerateJsonSchema):
+    """Omits titles, which repeat the names, null for optional fields, and limits on the lengths of texts.
+
+    Validation still enforces these limits, which only guard against abuse.
+    """
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # the overridden signature
+        return False
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        return {key: value for key, value in super().str_schema(schema).items() if key != "maxLength"}
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        with_default = super().default_schema(schema)
+        return {key: value for key, value in with_default.items() if (key, value) != ("default", None)}
+
+
+PAGING_ARGUMENTS = input_schema(PagedRequest)["properties"]
