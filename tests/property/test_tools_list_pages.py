@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from query.answers.budget import ResponsePolicy
 from query.caller import Caller
 from query.catalogue import Catalogue
+from query.mcp import page_of_tools
 from query.records import Ledger
 from query.replicas import split_name
-from query.tools.pages import page_of_tools
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import toolsets_of
 from query.toolsets.offers import with_toolset_scope

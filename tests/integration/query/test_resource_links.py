@@ -32,9 +32,8 @@ from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue, recorded
 from query.kept import Kept, MemoryEntries, new_name
-from query.mcp import service_of
+from query.mcp import NOTICE_URI, service_of
 from query.tool import CATALOGUE_UNREACHABLE, CURSOR_STORE_UNAVAILABLE
-from query.tools.pages import NOTICE_URI
 from query.tools.revisions import SERVER_KEY
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, today

@@ -17,10 +17,9 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
 from query.kept import Kept
-from query.mcp import build_server
+from query.mcp import CALL_TOOL, build_server
 from query.records import Ledger
 from query.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
-from query.tools.pages import CALL_TOOL
 from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool, ToolDefinition
 from shared.settings import ResponseMode
