@@ -75,7 +75,7 @@ class Catalogue:
         if self.current_version is None:
             return self
         version = self.current_version()
-        return replace(self, index=version.index, embedder=version.embedder)
+        return replace(self, index=version.index, embedder=version.embedder, current_version=None)
 
 
 def catalogue_of(
