@@ -182,11 +182,12 @@ def find_tool(
     found = _search(request, allowed, steps, pages, catalogue)
     page = found.hits[: request.limit]
     affordable = apply_budget([hit.tool for hit in page if found.is_match], caller, catalogue.encoding)
+    kept = {tool.qualified_name for tool in affordable.kept}
     is_filled = catalogue.is_filled(bool(found.hits))
     search_ms = stopwatch.lap_ms("search index")
 
     result = SearchResult(
-        hits=[hit for hit in page if hit.tool in affordable.kept],
+        hits=[hit for hit in page if hit.tool.qualified_name in kept],
         serving=found.serving,
         is_all=len(found.hits) <= request.limit,
         baseline=baseline if is_filled else Baseline(0, 0),  # no savings are claimed against a part of the catalogue
