@@ -5,9 +5,8 @@ The tools are not in a backup: the servers offer them, and workers list them aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from query.usage.usage import CatalogueSize, RowKey, today
@@ -128,7 +127,9 @@ def restored(kind: Kind, wanted: Sequence[StoredDocument], stores: Stores) -> Re
         case "toolsets":
             return _restore_toolsets(cast("Sequence[StoredToolset]", wanted), stores.toolsets)
         case "savings":
-            return _restore_savings(cast("Sequence[SavingsLine]", wanted), stores.usage)
+            rows = {line.key: line.counts for line in cast("Sequence[SavingsLine]", wanted)}
+            raised = stores.usage.raise_to(rows)
+            return Restored(raised, len(rows) - raised)
         case "catalogue_sizes":
             return _count(_is_size_added(line, stores.usage) for line in cast("Sequence[SizeLine]", wanted))
 
@@ -181,20 +182,6 @@ def _restore_toolsets(wanted: Iterable[StoredToolset], toolsets: Toolsets) -> Re
         return toolset.name not in present
 
     return _count(is_added(stored.toolset) for stored in wanted)
-
-
-def _restore_savings(lines: Iterable[SavingsLine], usage: Usage) -> Restored:
-    added: list[bool] = []
-    for day, of_day in groupby(sorted(lines, key=lambda line: line.key), key=lambda line: line.day):
-        present = usage.rows(day, day)
-        missing = {line.key: _missing(line.counts, present.get(line.key, {})) for line in of_day}
-        added += [any(counts.values()) for counts in missing.values()]
-        usage.add({key: counts for key, counts in missing.items() if any(counts.values())})
-    return _count(added)
-
-
-def _missing(wanted: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(0, amount - present.get(name, 0)) for name, amount in wanted.items()}
 
 
 def _is_size_added(line: SizeLine, usage: Usage) -> bool:
