@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from query.api import MAX_BODY_BYTES
 from query.auth.authentication import Authentication
 from query.caller import PERMISSIONS
 from shared.catalog import Endpoint
@@ -193,3 +194,15 @@ def test_texts_that_utf8_cannot_encode_are_sent(tmp_path: Path) -> None:
         answer = http.get("/api/servers/odd")
 
     assert answer.json()["tools"][0]["description"] == "a \ud800 b"
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/toolsets/dev"), ("POST", "/api/events")])
+def test_every_body_has_the_same_limit_and_the_same_errors(
+    method: str, path: str, tmp_path: Path, index: FakeIndex
+) -> None:
+    with client(tmp_path, index) as http:
+        too_large = http.request(method, path, content=b" " * (MAX_BODY_BYTES + 1))
+        no_json = http.request(method, path, content=b"{")
+
+    assert (too_large.status_code, too_large.json()) == (413, {"error": f"expected at most {MAX_BODY_BYTES} bytes"})
+    assert (no_json.status_code, no_json.json()) == (400, {"error": "expected JSON"})
