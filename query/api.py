@@ -241,7 +241,7 @@ class _Answering:
         self._is_local = is_local
 
     async def __call__(self, request: Request, caller: Caller) -> Response:
-        may_operate = self._may_operate(caller)
+        may_operate = self._may_operate(request, caller)
         if self._needs == "operate" and not may_operate:
             return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
         body = bytearray()
@@ -255,9 +255,13 @@ class _Answering:
             return await anyio.to_thread.run_sync(answer)
         return await run_in_thread(caller.name, answer)
 
-    def _may_operate(self, caller: Caller) -> bool:
-        # where callers are not authenticated, only this machine may operate
-        return "operate" in caller.permissions and is_unrestricted(caller) and (self._is_local or caller is not ANYONE)
+    def _may_operate(self, request: Request, caller: Caller) -> bool:
+        if caller is ANYONE:
+            # Without authentication, only this machine may operate. A web page of another port of it may not: its
+            # browser sends a body of plain text to any address, with the origin of the page.
+            _, _, origin = request.headers.get("origin", "").partition("://")
+            return self._is_local and origin in ("", request.headers.get("host"))
+        return "operate" in caller.permissions and is_unrestricted(caller)
 
     def _answer(self, request: Request, caller: Caller, body: bytes, *, may_operate: bool) -> Response:
         handler = self._handlers.get(request.method, next(iter(self._handlers.values())))  # HEAD comes with GET

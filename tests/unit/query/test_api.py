@@ -141,6 +141,20 @@ def test_a_page_of_another_origin_reaches_nothing(path: str, tmp_path: Path, ind
     assert fine.headers["cache-control"] == "no-store"
 
 
+def test_a_page_of_another_port_of_this_machine_changes_nothing(tmp_path: Path, index: FakeIndex) -> None:
+    with client(tmp_path, index) as http:
+        own = f"http://{http.base_url.host}:{http.base_url.port}"
+        statuses = [
+            http.post("/api/intents", content="{}", headers={"origin": origin, "content-type": "text/plain"}).status_code
+            for origin in ("http://127.0.0.1:3000", "http://localhost:3000", own)
+        ]
+        before_a_put = http.request("OPTIONS", "/toolsets/dev", headers={"origin": "http://127.0.0.1:3000"})
+
+    assert statuses == [403, 403, 200]
+    assert before_a_put.status_code == 405
+    assert "access-control-allow-origin" not in before_a_put.headers
+
+
 def test_outside_loopback_nobody_operates_without_a_token(
     tmp_path: Path, index: FakeIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
