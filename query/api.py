@@ -1,7 +1,8 @@
-"""The API of the service for the command line, JSON under `/api`, with the authentication of `/mcp`.
+"""The API of the service for the command line and operators: JSON at `/api` and `/toolsets`, authenticated as `/mcp`.
 
-Reading needs `catalog:read` and covers the caller's scope. Recording and copying need `operate`, and a caller that may
-see every server.
+Reading the catalogue needs `catalog:read` and covers the caller's scope. Toolsets need `toolsets:write`, also to be
+read: a toolset names tools regardless of the reader's groups. Recording and copying need `operate`, and a caller that
+may see every server.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import structlog
@@ -36,7 +38,7 @@ from shared.errors import (
     ServerUnknown,
     ToolsetUnknown,
 )
-from shared.toolset import ToolsetName
+from shared.toolset import Toolset, ToolsetName
 from shared.upstream.hosts import is_loopback
 from shared.validation import first_invalid_argument
 
@@ -47,181 +49,46 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
     from query.listener import HttpListener
     from query.operations import Operations
+    from query.usage.usage import Usage
+    from shared.index.tools import ToolIndex
     from shared.intents.intents import Intents
 
 PATH = "/api"
+TOOLSETS_PATH = "/toolsets"
 MAX_BODY_BYTES = 16 << 20
 """A part of a backup is the largest body; definitions of servers may be long."""
 
 _log = structlog.get_logger()
 
+ParametersT = TypeVar("ParametersT", bound=BaseModel)
+
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request of the API: the caller with its scope, the parameters of the path, and those of query and body."""
+    """A request: the caller with its scope, the parameters of the path, those of the query, and the body."""
 
     caller: Caller
     path: Mapping[str, str]
-    given: Any
+    query: Mapping[str, list[str]]
+    body: Any
     may_operate: bool
+
+    def parameters(self, model: type[ParametersT]) -> ParametersT:
+        """Return the last value of each parameter of the query; an empty one counts as absent."""
+        return model.model_validate({name: values[-1] for name, values in self.query.items() if values[-1]})
+
+    @property
+    def names(self) -> _Names:
+        """Return the names in the body, else in the query."""
+        return _Names.model_validate(self.query if self.body is None else self.body)
 
 
 Handler = Callable[[ApiRequest], object]
-"""Returns the JSON of the response."""
+"""Returns the JSON of the response, None for a response without content."""
 
 
-def api_routes(
-    catalogue: Catalogue,
-    listener: HttpListener,
-    intents: Intents | None = None,
-    operations: Operations | None = None,
-    log_directory: Path | None = None,
-) -> list[Route]:
-    """Return the routes of the API: `/api/servers`, `/api/savings`, `/api/advice`, and those of the operations.
-
-    Without intents, servers have no next reconciliation. `log_directory` has the stderr of stdio servers.
-    """
-    is_local = is_loopback(listener.server_socket.getsockname()[0])
-    reads = _Reads(catalogue, intents, log_directory)
-
-    def route(path: str, needs: Permission, **handlers: Handler) -> Route:
-        by_method = {method.upper(): handler for method, handler in handlers.items()}
-        answering = _Answering(by_method, needs, catalogue, is_local=is_local)
-        return Route(PATH + path, Endpoint(listener, answering, needs=needs), methods=list(by_method))
-
-    routes = [
-        route("/servers", "catalog:read", get=reads.servers),
-        route("/servers/{server_id:path}", "catalog:read", get=reads.server),
-        route("/savings", "catalog:read", get=reads.savings),
-        route("/advice", "catalog:read", get=reads.advice),
-    ]
-    if operations is None:
-        return routes
-    writes = _Writes(operations)
-    return [
-        *routes,
-        route("/definitions/{server_id:path}", "operate", get=writes.changes, post=writes.approve),
-        route("/intents", "operate", get=writes.intents, post=writes.resync),
-        route("/events", "operate", post=writes.record),
-        route("/dead-letters", "operate", get=writes.dead_letters),
-        route("/backup/{kind}", "operate", get=writes.backup, post=writes.restore),
-    ]
-
-
-class _Answering:
-    """A handler of an `Endpoint`: reads the body, and answers in a turn of the caller."""
-
-    def __init__(
-        self, handlers: Mapping[str, Handler], needs: Permission, catalogue: Catalogue, *, is_local: bool
-    ) -> None:
-        self._handlers, self._needs, self._catalogue = handlers, needs, catalogue
-        self._is_local = is_local
-
-    async def __call__(self, request: Request, caller: Caller) -> Response:
-        if self._needs != "operate":
-            return await run_in_thread(caller.name, self._answer, request, caller, b"")
-        if not self._may_operate(caller):
-            return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
-        # outside the turns of searches, since it may take long
-        return await anyio.to_thread.run_sync(self._answer, request, caller, bytes(body))
-
-    def _may_operate(self, caller: Caller) -> bool:
-        # where callers are not authenticated, only this machine may operate
-        return "operate" in caller.permissions and is_unrestricted(caller) and (self._is_local or caller is not ANYONE)
-
-    def _answer(self, request: Request, caller: Caller, body: bytes) -> Response:
-        handler = self._handlers.get(request.method, next(iter(self._handlers.values())))  # HEAD comes with GET
-        query = {name: request.query_params.getlist(name) for name in request.query_params}
-        try:
-            given = json.loads(body) if body else query
-        except (ValueError, RecursionError):
-            return _error(HTTPStatus.BAD_REQUEST, "expected JSON")
-        try:
-            scoped = with_toolset_scope(caller, self._catalogue.index)
-            return _json(handler(ApiRequest(scoped, request.path_params, given, self._may_operate(caller))))
-        except (ServerUnknown, ToolsetUnknown) as error:
-            return _error(HTTPStatus.NOT_FOUND, str(error))
-        except ValidationError as error:
-            return _error(HTTPStatus.BAD_REQUEST, first_invalid_argument(error))
-        except Permanent as error:
-            return _error(HTTPStatus.BAD_REQUEST, str(error))
-        except Retryable as error:
-            _log.warning("api_failed", path=request.url.path, reason=str(error))
-            reason = str(error) if self._may_operate(caller) else CATALOGUE_UNREACHABLE
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, reason)
-
-
-class _Reads:
-    """The handlers that read, within the caller's scope."""
-
-    def __init__(self, catalogue: Catalogue, intents: Intents | None, log_directory: Path | None) -> None:
-        self._catalogue, self._intents, self._log_directory = catalogue, intents, log_directory
-
-    def servers(self, request: ApiRequest) -> object:
-        return servers(request.caller, self._catalogue, self._intents)
-
-    def server(self, request: ApiRequest) -> object:
-        lines = _Lines.model_validate(_single(request.given)).lines
-        server_id = request.path["server_id"]
-        log_directory = self._log_directory if request.may_operate else None
-        return server(server_id, request.caller, self._catalogue, self._intents, log_directory, lines)
-
-    def savings(self, request: ApiRequest) -> object:
-        period = _single(request.given).get("period", "today")
-        if self._catalogue.usage is None:
-            raise HistoryUnavailable("this service keeps no usage")
-        try:
-            index = self._catalogue.pinned().index
-            return report_for(request.caller, period, self._catalogue.usage, index).as_object()
-        except ValueError as error:
-            raise ArgumentsInvalid("period", str(error)) from error
-
-    def advice(self, request: ApiRequest) -> object:
-        asked = _Asked.model_validate(_single(request.given))
-        if self._catalogue.usage is None:
-            raise HistoryUnavailable("this service keeps no usage")
-        found = advice_for(request.caller, self._catalogue, self._catalogue.usage, asked.toolset, asked.budget)
-        return found.model_dump(mode="json") | {"sentences": found.sentences}
-
-
-class _Writes:
-    """The handlers of the operations."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def changes(self, request: ApiRequest) -> object:
-        return self._operations.changes(request.path["server_id"], _Names.model_validate(request.given).tools)
-
-    def approve(self, request: ApiRequest) -> object:
-        return self._operations.approve(request.path["server_id"], _Names.model_validate(request.given).tools)
-
-    def intents(self, request: ApiRequest) -> object:
-        return self._operations.intents_of(_Names.model_validate(request.given).servers)
-
-    def resync(self, request: ApiRequest) -> object:
-        return self._operations.resync(_Names.model_validate(request.given).servers)
-
-    def record(self, request: ApiRequest) -> object:
-        event = request.given
-        return self._operations.record(
-            cast("str | dict[str, Any]", event) if isinstance(event, str | dict) else json.dumps(event)
-        )
-
-    def dead_letters(self, request: ApiRequest) -> object:
-        return self._operations.dead_letters(_Lines.model_validate(_single(request.given)).lines)
-
-    def backup(self, request: ApiRequest) -> object:
-        return self._operations.backup(_BackupPart.model_validate(request.path).kind)
-
-    def restore(self, request: ApiRequest) -> object:
-        part = _BackupPart.model_validate({**request.path, "documents": request.given})
-        return self._operations.restore(part.kind, part.documents)
+class _Period(BaseModel):
+    period: str = "today"
 
 
 class _Lines(BaseModel):
@@ -243,13 +110,181 @@ class _BackupPart(BaseModel):
     documents: list[dict[str, Any]] = []
 
 
-def _single(given: Any) -> dict[str, str]:
-    """Return the last value of each parameter of the query; an empty one counts as absent."""
-    values = cast("dict[str, list[str]]", given) if isinstance(given, dict) else {}
-    return {name: of_name[-1] for name, of_name in values.items() if of_name and of_name[-1]}
+def api_routes(
+    catalogue: Catalogue,
+    listener: HttpListener,
+    intents: Intents | None = None,
+    operations: Operations | None = None,
+    log_directory: Path | None = None,
+) -> list[Route]:
+    """Return the routes of the API: the servers, savings and advice, the toolsets, and those of the operations.
+
+    Without intents, servers have no next reconciliation. `log_directory` has the stderr of stdio servers.
+    """
+    is_local = is_loopback(listener.server_socket.getsockname()[0])
+
+    def route(path: str, needs: Permission, **by_method: Handler) -> Route:
+        handlers = {method.upper(): handler for method, handler in by_method.items()}
+        answering = _Answering(handlers, needs, catalogue.index, is_local=is_local)
+        return Route(path, Endpoint(listener, answering, needs=needs), methods=list(handlers))
+
+    def one_server(asked: ApiRequest) -> object:
+        lines = asked.parameters(_Lines).lines
+        logs = log_directory if asked.may_operate else None
+        return server(asked.path["server_id"], asked.caller, catalogue, intents, logs, lines)
+
+    def savings(asked: ApiRequest) -> object:
+        period, index = asked.parameters(_Period).period, catalogue.pinned().index
+        try:
+            return report_for(asked.caller, period, _usage_of(catalogue), index).as_object()
+        except ValueError as error:
+            raise ArgumentsInvalid("period", str(error)) from error
+
+    def advice(asked: ApiRequest) -> object:
+        about = asked.parameters(_Asked)
+        found = advice_for(asked.caller, catalogue, _usage_of(catalogue), about.toolset, about.budget)
+        return found.model_dump(mode="json") | {"sentences": found.sentences}
+
+    toolsets = _Toolsets(catalogue.index)
+    routes = [
+        route(f"{PATH}/servers", "catalog:read", get=lambda asked: servers(asked.caller, catalogue, intents)),
+        route(f"{PATH}/servers/{{server_id:path}}", "catalog:read", get=one_server),
+        route(f"{PATH}/savings", "catalog:read", get=savings),
+        route(f"{PATH}/advice", "catalog:read", get=advice),
+        route(TOOLSETS_PATH, "toolsets:write", get=toolsets.all),
+        route(
+            f"{TOOLSETS_PATH}/{{name}}", "toolsets:write", get=toolsets.one, put=toolsets.put, delete=toolsets.delete
+        ),
+    ]
+    if operations is None:
+        return routes
+
+    def restore(asked: ApiRequest) -> object:
+        part = _BackupPart.model_validate({**asked.path, "documents": asked.body})
+        return operations.restore(part.kind, part.documents)
+
+    def record(asked: ApiRequest) -> object:
+        event = asked.body
+        return operations.record(
+            cast("str | dict[str, Any]", event) if isinstance(event, str | dict) else json.dumps(event)
+        )
+
+    operate = partial(route, needs="operate")
+    return [
+        *routes,
+        operate(
+            f"{PATH}/definitions/{{server_id:path}}",
+            get=lambda asked: operations.changes(asked.path["server_id"], asked.names.tools),
+            post=lambda asked: operations.approve(asked.path["server_id"], asked.names.tools),
+        ),
+        operate(
+            f"{PATH}/intents",
+            get=lambda asked: operations.intents_of(asked.names.servers),
+            post=lambda asked: operations.resync(asked.names.servers),
+        ),
+        operate(f"{PATH}/events", post=record),
+        operate(f"{PATH}/dead-letters", get=lambda asked: operations.dead_letters(asked.parameters(_Lines).lines)),
+        operate(
+            f"{PATH}/backup/{{kind}}",
+            get=lambda asked: operations.backup(_BackupPart.model_validate(asked.path).kind),
+            post=restore,
+        ),
+    ]
 
 
-def _json(document: object) -> Response:
+def _usage_of(catalogue: Catalogue) -> Usage:
+    if catalogue.usage is None:
+        raise HistoryUnavailable("this service keeps no usage")
+    return catalogue.usage
+
+
+class _Toolsets:
+    """The handlers of the toolsets of an index."""
+
+    def __init__(self, index: ToolIndex) -> None:
+        self._index = index
+
+    def all(self, _: ApiRequest) -> object:
+        return {"toolsets": [_object(toolset) for toolset in self._index.toolsets()]}
+
+    def one(self, asked: ApiRequest) -> object:
+        toolset = self._index.toolset(asked.path["name"])
+        if toolset is None:
+            raise ToolsetUnknown(f"there is no toolset {asked.path['name']}")
+        return _object(toolset)
+
+    def put(self, asked: ApiRequest) -> object:
+        toolset = Toolset.model_validate(asked.body)
+        if toolset.name != asked.path["name"]:
+            raise ArgumentsInvalid("name", f"expected {asked.path['name']}, as in the path")
+        self._index.put_toolset(toolset)
+        _log.info("toolset_written", toolset=toolset.name, entries=len(toolset.tools))
+        return _object(toolset)
+
+    def delete(self, asked: ApiRequest) -> None:
+        self.one(asked)
+        self._index.delete_toolset(asked.path["name"])
+        _log.info("toolset_deleted", toolset=asked.path["name"])
+
+
+def _object(toolset: Toolset) -> dict[str, object]:
+    return toolset.model_dump(mode="json", exclude_none=True)
+
+
+class _Answering:
+    """A handler of an `Endpoint`: reads the body, and answers in a turn of the caller."""
+
+    def __init__(self, handlers: Mapping[str, Handler], needs: Permission, index: ToolIndex, *, is_local: bool) -> None:
+        self._handlers, self._needs, self._index = handlers, needs, index
+        self._is_local = is_local
+
+    async def __call__(self, request: Request, caller: Caller) -> Response:
+        may_operate = self._may_operate(request, caller)
+        if self._needs == "operate" and not may_operate:
+            return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
+        body = bytearray()
+        if request.method in ("POST", "PUT"):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY_BYTES} bytes")
+        answer = partial(self._answer, request, caller, bytes(body), may_operate=may_operate)
+        if self._needs == "operate":  # outside the turns of searches, since it may take long
+            return await anyio.to_thread.run_sync(answer)
+        return await run_in_thread(caller.name, answer)
+
+    def _may_operate(self, request: Request, caller: Caller) -> bool:
+        if caller is ANYONE:
+            # Without authentication, only this machine may operate. A web page of another port of it may not: its
+            # browser sends a body of plain text to any address, with the origin of the page.
+            _, _, origin = request.headers.get("origin", "").partition("://")
+            return self._is_local and origin in ("", request.headers.get("host"))
+        return "operate" in caller.permissions and is_unrestricted(caller)
+
+    def _answer(self, request: Request, caller: Caller, body: bytes, *, may_operate: bool) -> Response:
+        handler = self._handlers.get(request.method, next(iter(self._handlers.values())))  # HEAD comes with GET
+        query = {name: request.query_params.getlist(name) for name in request.query_params}
+        try:
+            document = json.loads(body) if body else None
+        except (ValueError, RecursionError):
+            return _error(HTTPStatus.BAD_REQUEST, "expected JSON")
+        try:
+            scoped = with_toolset_scope(caller, self._index)
+            return _response(handler(ApiRequest(scoped, request.path_params, query, document, may_operate)))
+        except (ServerUnknown, ToolsetUnknown) as error:
+            return _error(HTTPStatus.NOT_FOUND, str(error))
+        except ValidationError as error:
+            return _error(HTTPStatus.BAD_REQUEST, first_invalid_argument(error))
+        except Permanent as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        except Retryable as error:
+            _log.warning("api_failed", path=request.url.path, reason=str(error))
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error) if may_operate else CATALOGUE_UNREACHABLE)
+
+
+def _response(document: object) -> Response:
+    if document is None:
+        return Response(status_code=HTTPStatus.NO_CONTENT)
     # in ASCII: texts of servers may have lone surrogates
     text = json.dumps(document, separators=(",", ":"))
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})

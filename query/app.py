@@ -1,4 +1,4 @@
-"""The HTTP application of the query service: `/mcp`, toolsets, health and readiness, and metrics."""
+"""The HTTP application of the query service: `/mcp`, health and readiness, and metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from query.caller import USING
 from query.endpoint import Endpoint
 from query.metrics import CatalogueGauges
 from query.streaming import CallsStreamed
-from query.toolset_routes import toolset_routes
 from shared import catalog
 from shared.errors import IndexUnavailable
 from shared.service.routes import liveness_route, metrics_response, registry_with
@@ -58,10 +57,10 @@ def http_app(
     followed_config: Callable[[], FollowedConfig | None] = lambda: None,
     instance_id: str | None = None,
 ) -> Starlette:
-    """Return `/mcp`, stateless, so that any replica answers any request, with health, toolsets and `routes`.
+    """Return `/mcp`, stateless, so that any replica answers any request, with health and `routes`.
 
-    `/mcp/{toolset}` is the same with this toolset, and `/toolsets` writes toolsets. `/healthz` has the instance id, if
-    there is one. Each of the `routes` authenticates callers itself, by an `Endpoint`.
+    `/mcp/{toolset}` is the same with this toolset. `/healthz` has the instance id, if there is one. Each of the
+    `routes` authenticates callers itself, by an `Endpoint`.
     """
     # `Endpoint` has checked Host and Origin
     plain, streaming = (
@@ -91,7 +90,7 @@ def http_app(
     # without a session, nothing is streamed outside a call: a GET would wait for ever
     of_mcp = [Route(path, endpoint, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
     of_health = [liveness_route(instance_id), _readiness_route(listener, index, checks, followed_config)]
-    beside = [*of_health, *_metadata_routes(listener), *toolset_routes(index, listener), *routes]
+    beside = [*of_health, *_metadata_routes(listener), *routes]
     app = Starlette(routes=[*of_mcp, *beside], lifespan=running)
     app.router.redirect_slashes = False  # a redirect would repeat the Host header
     return app

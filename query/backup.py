@@ -5,20 +5,20 @@ The tools are not in a backup: the servers offer them, and workers list them aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from query.usage.usage import CatalogueSize, RowKey, today
 from shared.catalog import StoredDocument
 from shared.intents import transitions
 from shared.intents.definitions import Definitions
 from shared.intents.intent import Intent
-from shared.toolset import StoredToolset, Toolset
+from shared.toolset import StoredToolset
 
 if TYPE_CHECKING:
     from query.usage.usage import Usage
+    from shared.index.tools import ToolIndex
     from shared.intents.intents import Intents
 
 Kind = Literal["definitions", "servers", "toolsets", "savings", "catalogue_sizes"]
@@ -57,23 +57,11 @@ class Restored(NamedTuple):
     present: int
 
 
-class Toolsets(Protocol):
-    """The stored toolsets: an index, embedded or on a server."""
-
-    def toolsets(self) -> list[Toolset]:
-        """Return all toolsets, ordered by name."""
-        ...
-
-    def put_toolset(self, toolset: Toolset) -> None:
-        """Write a toolset, replacing the one of this name."""
-        ...
-
-
 class Stores(NamedTuple):
-    """The stores that a backup copies."""
+    """The stores that a backup copies; the toolsets are in an index, embedded or on a server."""
 
     intents: Intents
-    toolsets: Toolsets
+    toolsets: ToolIndex
     usage: Usage
     keep_days: int
 
@@ -120,17 +108,28 @@ def restored(kind: Kind, wanted: Sequence[StoredDocument], stores: Stores) -> Re
     """
     match kind:
         case "definitions":
-            return _count(_is_added(document, stores.intents) for document in cast("Sequence[Definitions]", wanted))
+            added = sum(_is_added(document, stores.intents) for document in cast("Sequence[Definitions]", wanted))
         case "servers":
             now = stores.intents.now()
             intents = (transitions.restored(intent, now) for intent in cast("Sequence[Intent]", wanted))
-            return _count(map(stores.intents.insert_if_absent, intents))
+            added = sum(map(stores.intents.insert_if_absent, intents))
         case "toolsets":
-            return _restore_toolsets(cast("Sequence[StoredToolset]", wanted), stores.toolsets)
+            present = {toolset.name for toolset in stores.toolsets.toolsets()}
+            toolsets = [stored.toolset for stored in cast("Sequence[StoredToolset]", wanted)]
+            absent = [toolset for toolset in toolsets if toolset.name not in present]
+            for toolset in absent:
+                stores.toolsets.put_toolset(toolset)
+            added = len(absent)
         case "savings":
-            return _restore_savings(cast("Sequence[SavingsLine]", wanted), stores.usage)
+            lines = cast("Sequence[SavingsLine]", wanted)
+            added = stores.usage.raise_to({line.key: line.counts for line in lines})
         case "catalogue_sizes":
-            return _count(_is_size_added(line, stores.usage) for line in cast("Sequence[SizeLine]", wanted))
+            sizes = cast("Sequence[SizeLine]", wanted)
+            missing = [size for size in sizes if not stores.usage.sizes(size.day, size.day)]
+            for size in missing:
+                stores.usage.put_size(size.day, CatalogueSize(size.servers, size.tools, size.tokens))
+            added = len(missing)
+    return Restored(added, len(wanted) - added)
 
 
 def _documents(kind: Kind, stores: Stores) -> Iterable[StoredDocument]:
@@ -162,43 +161,6 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _count(added: Iterable[bool]) -> Restored:
-    results = list(added)
-    return Restored(results.count(True), results.count(False))
-
-
 def _is_added(document: Definitions, intents: Intents) -> bool:
     before, _ = intents.update_definitions(document.server_id, lambda present: present or document)
     return before is None
-
-
-def _restore_toolsets(wanted: Iterable[StoredToolset], toolsets: Toolsets) -> Restored:
-    present = {toolset.name for toolset in toolsets.toolsets()}
-
-    def is_added(toolset: Toolset) -> bool:
-        if toolset.name not in present:
-            toolsets.put_toolset(toolset)
-        return toolset.name not in present
-
-    return _count(is_added(stored.toolset) for stored in wanted)
-
-
-def _restore_savings(lines: Iterable[SavingsLine], usage: Usage) -> Restored:
-    added: list[bool] = []
-    for day, of_day in groupby(sorted(lines, key=lambda line: line.key), key=lambda line: line.day):
-        present = usage.rows(day, day)
-        missing = {line.key: _missing(line.counts, present.get(line.key, {})) for line in of_day}
-        added += [any(counts.values()) for counts in missing.values()]
-        usage.add({key: counts for key, counts in missing.items() if any(counts.values())})
-    return _count(added)
-
-
-def _missing(wanted: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(0, amount - present.get(name, 0)) for name, amount in wanted.items()}
-
-
-def _is_size_added(line: SizeLine, usage: Usage) -> bool:
-    is_missing = not usage.sizes(line.day, line.day)
-    if is_missing:
-        usage.put_size(line.day, CatalogueSize(line.servers, line.tools, line.tokens))
-    return is_missing

@@ -1,4 +1,4 @@
-"""The servers in a caller's scope as JSON: their states, costs and problems, for `toolscale ls` and `show`.
+"""The servers in a caller's scope: their states, costs and problems, for the page, and as JSON for `toolscale ls`.
 
 A record of the index has the state that readers find. An intent adds the next reconciliation and the latest error; it
 is absent where the service has no intent store.
@@ -6,15 +6,18 @@ is absent where the service has no intent store.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from query.answers.answer import first_sentence, share
 from query.replicas import set_key
 from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
-from shared.catalog import ServerState
+from shared.catalog import ServerRecord, ServerState
 from shared.errors import ServerUnknown
+from shared.text.tokens import PROFILE, Profile
 from shared.upstream.masking import masked
 
 if TYPE_CHECKING:
@@ -22,14 +25,144 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.records import Baseline
-    from shared.catalog import Scope, ServerRecord
+    from shared.catalog import Encoding, ServerRecord
     from shared.intents.intent import Intent
     from shared.intents.intents import Intents
 
 Object = dict[str, Any]
 
 _WITHOUT_TOOLS: tuple[ServerState, ...] = ("failing", "waiting", "installing")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A server, and the cost of its tools for this caller; None if they cannot be found.
+
+    `part` is its share of the cost of the caller's scope, 0 to 1.
+    """
+
+    record: ServerRecord
+    tools: int | None = None
+    tokens: int | None = None
+    part: float | None = None
+
+    @property
+    def state(self) -> ServerState:
+        """Return the state of the server."""
+        return self.record.state
+
+    @property
+    def needs_attention(self) -> bool:
+        """Return whether an operator should look at the server."""
+        has_unusual_tools = bool(self.record.rejected or self.record.marked or self.record.unaccepted)
+        return self.state in ("failing", "stale", "quarantined") or has_unusual_tools
+
+
+@dataclass(frozen=True, slots=True)
+class SetRow:
+    """A server, or servers with the same tools by their last listings, by id."""
+
+    rows: Sequence[ServerRow]
+
+    @property
+    def server_id(self) -> str:
+        """Return the first server."""
+        return self.rows[0].record.server_id
+
+    @property
+    def states(self) -> Sequence[tuple[ServerState, int]]:
+        """Return the number of servers in each state, the most common first."""
+        states: Counter[ServerState] = Counter(row.state for row in self.rows)
+        return states.most_common()
+
+    @property
+    def tools(self) -> int | None:
+        """Return the number of tools of one server; None if none of them can be found."""
+        return max((row.tools for row in self.rows if row.tools is not None), default=None)
+
+    @property
+    def with_changes(self) -> Sequence[ServerRow]:
+        """Return the servers with changed definitions that no operator has accepted."""
+        return [row for row in self.rows if row.record.unaccepted]
+
+    @property
+    def tokens(self) -> int | None:
+        """Return the cost of all servers."""
+        known = [row.tokens for row in self.rows if row.tokens is not None]
+        return sum(known) if known else None
+
+    @property
+    def tokens_of_one(self) -> int:
+        """Return the cost of one server."""
+        return max((row.tokens for row in self.rows if row.tokens is not None), default=0)
+
+    @property
+    def last_listed_at(self) -> float | None:
+        """Return the time of the oldest last listing, in seconds since the epoch."""
+        return min(row.record.last_listed_at or 0 for row in self.rows) or None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTable:
+    """All servers of a caller's scope, by id, the same in their replica sets, and the total cost of the running ones.
+
+    `sets` are ordered by their first server.
+    """
+
+    rows: Sequence[ServerRow]
+    sets: Sequence[SetRow]
+    tools: int
+    tokens: int
+    encoding: Encoding
+    profile: Profile = PROFILE
+
+    @property
+    def running(self) -> int:
+        """Return the number of servers whose tools can be found."""
+        return sum(row.tools is not None for row in self.rows)
+
+    @property
+    def distinct_tools(self) -> int:
+        """Return the number of tools with one server of each replica set."""
+        return sum(of_set.tools or 0 for of_set in self.sets)
+
+    @property
+    def distinct_tokens(self) -> int:
+        """Return the cost of one server of each replica set."""
+        return sum(of_set.tokens_of_one for of_set in self.sets)
+
+    def part(self, of_set: SetRow) -> float | None:
+        """Return the share of these servers in the cost of the caller's scope, 0 to 1."""
+        return share(of_set.tokens, self.tokens)
+
+    def row(self, server_id: str) -> ServerRow | None:
+        """Return the server of this id, None if the scope has none."""
+        return next((row for row in self.rows if row.record.server_id == server_id), None)
+
+    def set_of(self, row: ServerRow) -> SetRow:
+        """Return the replica set of a server."""
+        return next(of_set for of_set in self.sets if row in of_set.rows)
+
+
+def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
+    """Return the servers of the caller's scope, including stopped ones.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    ledger, encoding, scope = catalogue.ledger, catalogue.encoding, caller.scope
+    costs = ledger.by_server(scope, encoding)
+    tokens = sum(cost.model_tokens for cost in costs.values())
+    rows: list[ServerRow] = []
+    sets: dict[tuple[str, str], list[ServerRow]] = defaultdict(list)
+    for record in ledger.known(scope):
+        row, cost = ServerRow(record), costs.get(record.server_id)
+        if cost is not None and record.state not in _WITHOUT_TOOLS:
+            row = ServerRow(record, cost.tools, cost.model_tokens, share(cost.model_tokens, tokens))
+        rows.append(row)
+        sets[set_key(record, scope)].append(row)
+    tools = sum(cost.tools for cost in costs.values())
+    return ServerTable(rows, [SetRow(of_set) for of_set in sets.values()], tools, tokens, encoding)
 
 
 def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only: str | None = None) -> Object:
@@ -42,25 +175,30 @@ def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only:
     Raises:
         IndexUnavailable, IntentsUnavailable: a store does not answer.
     """
-    scope, ledger = caller.scope, catalogue.ledger
-    costs = ledger.by_server(scope, catalogue.encoding)
-    total = sum(cost.model_tokens for cost in costs.values())
+    table, shows_all = servers_for(caller, catalogue), is_unrestricted(caller)
     known: dict[str, Intent] = {}
     if intents:
         found = filter(None, [intents.intent(only)]) if only else intents.intents()
         known = {intent.server_id: intent for intent in found}
-    records = ledger.known(scope)
-    rows: list[Object] = []
-    first_of: dict[tuple[str, str], str] = {}
-    for record in records:
-        first = first_of.setdefault(set_key(record, scope), record.server_id)
-        cost = None if record.state in _WITHOUT_TOOLS else costs.get(record.server_id)
-        rows.append(_row(record, known.pop(record.server_id, None), first, cost, total))
-    rows += [_unlisted(intent) for intent in known.values() if _admits(scope, intent)]
-    if not is_unrestricted(caller):
-        rows = [{**row, "url": None} for row in rows]
+    rows = [
+        _object(row, known.pop(row.record.server_id, None), of_set.server_id, shows_url=shows_all)
+        for of_set in table.sets
+        for row in of_set.rows
+    ]
+    of_any_status = replace(caller.scope, status=None)
+    for intent in known.values():  # announced, and not in the index yet
+        record = ServerRecord(
+            server_id=intent.server_id,
+            endpoint=intent.announcement.endpoint,
+            groups=intent.announcement.groups,
+            source=intent.source,
+            status=intent.status,
+            stale_since=0.0 if intent.last_error else None,
+        )
+        if of_any_status.admits(record):
+            rows.append(_object(ServerRow(record), intent, intent.server_id, shows_url=shows_all))
     answer: Object = {"servers": sorted(rows, key=lambda row: row["server_id"])}
-    return answer | (_of_operator(catalogue, intents) if is_unrestricted(caller) else {})
+    return answer | (_of_operator(catalogue, intents) if shows_all else {})
 
 
 def server(
@@ -105,21 +243,21 @@ def server(
     return {**row, "tools": tools, "lines": words}
 
 
-def _row(record: ServerRecord, intent: Intent | None, first: str, cost: Baseline | None, total: int) -> Object:
-    latest = intent or record
+def _object(row: ServerRow, intent: Intent | None, first: str, *, shows_url: bool) -> Object:
+    record, latest = row.record, intent or row.record
     listed_at = max((at for at in (record.last_listed_at, intent.listed_at if intent else None) if at), default=None)
     is_wanted = latest.status != "stopped"  # a server that failed for a day is stopped, and wanted
     return {
         "server_id": record.server_id,
         "set": first,
-        "state": record.state,
+        "state": row.state,
         "transport": record.endpoint.transport,
-        "url": _shown(record.endpoint.url),
+        "url": _shown(record.endpoint.url) if shows_url else None,
         "groups": sorted(record.groups),
         "source": record.source,
-        "tools": cost.tools if cost else None,
-        "tokens": cost.model_tokens if cost else None,
-        "share": share(cost.model_tokens, total) if cost else None,
+        "tools": row.tools,
+        "tokens": row.tokens,
+        "share": row.part,
         "listed_at": listed_at,
         "next_reconcile_at": intent.due_at if intent else record.next_reconcile_at,
         "failures": latest.failures,
@@ -128,37 +266,6 @@ def _row(record: ServerRecord, intent: Intent | None, first: str, cost: Baseline
         "conflict": intent.conflict if intent else None,
         "is_failing": is_wanted and bool(latest.last_error),
     }
-
-
-def _unlisted(intent: Intent) -> Object:
-    """Return the row of an announced server that the index does not have yet."""
-    return {
-        "server_id": intent.server_id,
-        "set": intent.server_id,
-        "state": _state_of_unlisted(intent),
-        "transport": intent.announcement.transport,
-        "url": _shown(intent.announcement.url),
-        "groups": sorted(intent.announcement.groups),
-        "source": intent.source,
-        "tools": None,
-        "tokens": None,
-        "share": None,
-        "listed_at": None,
-        "next_reconcile_at": intent.due_at,
-        "failures": intent.failures,
-        "unaccepted": intent.unaccepted,
-        "last_error": intent.last_error,
-        "conflict": intent.conflict,
-        "is_failing": intent.status != "stopped" and bool(intent.last_error),
-    }
-
-
-def _state_of_unlisted(intent: Intent) -> ServerState:
-    if intent.status == "stopped":
-        return "stopped"
-    if intent.last_error:
-        return "failing"
-    return "installing" if intent.announcement.transport == "stdio" else "waiting"
 
 
 def _of_operator(catalogue: Catalogue, intents: Intents | None) -> Object:
@@ -181,12 +288,6 @@ def _of_operator(catalogue: Catalogue, intents: Intents | None) -> Object:
         else None
     )
     return {"left_out": left_out, "backlog": numbers, "notes": notes}
-
-
-def _admits(scope: Scope, intent: Intent) -> bool:
-    return (scope.groups is None or not scope.groups.isdisjoint(intent.announcement.groups)) and (
-        scope.within is None or scope.within.admits_some_of(intent.server_id)
-    )
 
 
 def _shown(url: str | None) -> str | None:

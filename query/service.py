@@ -73,8 +73,6 @@ class HttpServer:
         this adds to `server`.
         """
         self._listener = listener
-        in_flight = InFlight()
-        server.middleware.append(in_flight.answered)
         app = http_app(
             server,
             listener,
@@ -84,7 +82,8 @@ class HttpServer:
             followed_config=followed_config,
             instance_id=instance_id,
         )
-        self._uvicorn = GracefulServer(HttpConfig(door(app)), in_flight, grace_s)
+        self._uvicorn = _GracefulServer(HttpConfig(door(app)), grace_s)
+        server.middleware.append(self._uvicorn.answered)
 
     @property
     def url(self) -> str:
@@ -119,48 +118,34 @@ def tune_interpreter() -> None:
     gc.freeze()  # a collection of all objects that the start made delays every request by 100 ms
 
 
-class InFlight:
-    """The MCP requests in flight. All methods run in the event loop of the service."""
-
-    def __init__(self) -> None:
-        self._scopes: set[anyio.CancelScope] = set()
-
-    async def answered(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Return the result of a request: a middleware of the SDK's server.
-
-        Raises:
-            MCPError: `cut_off` came first.
-        """
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
-        try:
-            with scope:
-                return await call_next(ctx)
-        finally:
-            self._scopes.discard(scope)
-        raise MCPError(INTERNAL_ERROR, CUT_OFF)
-
-    async def cut_off(self, grace_s: float) -> None:
-        """Cancel the requests that are in flight after `grace_s` seconds."""
-        await anyio.sleep(grace_s)
-        _log.warning("calls_cut_off", requests=len(self._scopes), grace_s=grace_s)
-        for scope in tuple(self._scopes):
-            scope.cancel()
-
-
-class GracefulServer(uvicorn.Server):
+class _GracefulServer(uvicorn.Server):
     """Uvicorn, which takes no connection after a signal and waits for the responses in flight.
 
     Requests that last longer than `grace_s` seconds get an error. SIGINT shortens the grace, and a second SIGINT ends
     the server at once.
     """
 
-    def __init__(self, config: uvicorn.Config, in_flight: InFlight, grace_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, grace_s: float) -> None:
         super().__init__(config)
-        self._in_flight = in_flight
+        self._in_flight: set[anyio.CancelScope] = set()
         self._set_grace(grace_s)
         # else the streams of calls end with the signal
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # the package has no type for it
+
+    async def answered(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Return the result of an MCP request: a middleware of the SDK's server.
+
+        Raises:
+            MCPError: the grace ended first.
+        """
+        scope = anyio.CancelScope()
+        self._in_flight.add(scope)
+        try:
+            with scope:
+                return await call_next(ctx)
+        finally:
+            self._in_flight.discard(scope)
+        raise MCPError(INTERNAL_ERROR, CUT_OFF)
 
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -171,9 +156,16 @@ class GracefulServer(uvicorn.Server):
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._in_flight.cut_off, self._grace_s)
+            tasks.start_soon(self._cut_off)
             await super().shutdown(sockets)
             tasks.cancel_scope.cancel()
+
+    async def _cut_off(self) -> None:
+        """Cancel the requests that are in flight after the grace."""
+        await anyio.sleep(self._grace_s)
+        _log.warning("calls_cut_off", requests=len(self._in_flight), grace_s=self._grace_s)
+        for scope in tuple(self._in_flight):
+            scope.cancel()
 
     def _set_grace(self, grace_s: float) -> None:
         self._grace_s = grace_s

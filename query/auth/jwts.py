@@ -96,33 +96,30 @@ class JwtTokens:
 
     def _caller(self, token: str) -> Caller:
         try:
-            claims = self._verified(token)
+            header = jwt.get_unverified_header(token)
+            if str(header.get("typ", "JWT")).lower() not in TYPES:
+                raise AuthenticationFailed("the JWT is of a type that is no access token")
+            algorithm = header.get("alg")
+            if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+                raise AuthenticationFailed("the JWT is signed by an algorithm that is not accepted")
+            key = self.key_of(str(header.get("kid")))
+            if key is None:
+                raise AuthenticationFailed("the JWT is signed by a key that its issuer does not have")
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                issuer=self.issuer,
+                audience=self.audience,
+                leeway=self.leeway_s,
+                options={"require": REQUIRED, "enforce_minimum_key_length": True},
+            )
             return Claims.model_validate(claims).caller(self.admin_group)
         except ValidationError as error:  # the cause would quote the claim
             claim = first_invalid(error)[0][0]
             raise AuthenticationFailed(f"the claim {claim} is of the wrong type") from None
         except (jwt.PyJWTError, ValueError, RecursionError) as error:
             raise AuthenticationFailed(f"the JWT was not accepted: {type(error).__name__}") from None
-
-    def _verified(self, token: str) -> dict[str, Any]:
-        header = jwt.get_unverified_header(token)
-        if str(header.get("typ", "JWT")).lower() not in TYPES:
-            raise AuthenticationFailed("the JWT is of a type that is no access token")
-        algorithm = header.get("alg")
-        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise AuthenticationFailed("the JWT is signed by an algorithm that is not accepted")
-        key = self.key_of(str(header.get("kid")))
-        if key is None:
-            raise AuthenticationFailed("the JWT is signed by a key that its issuer does not have")
-        return jwt.decode(
-            token,
-            key,
-            algorithms=ALGORITHMS,
-            issuer=self.issuer,
-            audience=self.audience,
-            leeway=self.leeway_s,
-            options={"require": REQUIRED, "enforce_minimum_key_length": True},
-        )
 
 
 def keys_at(location: str) -> KeyOf:

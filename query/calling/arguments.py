@@ -64,8 +64,7 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
         except ValueError:  # a lone surrogate, which the validator cannot read
             continue
         if certain := [error for error in errors if not _may_be_accepted(error, schema)]:
-            error = _innermost(_best(certain), schema)
-            raise ArgumentsInvalid(_field(error), _reason(error, schema))
+            raise _invalid(_innermost(_best(certain), schema), schema)
         return
 
 
@@ -250,37 +249,26 @@ def _is_other_type(inner: ValidationError, error: ValidationError) -> bool:
     return is_of_type and inner.instance_path == error.instance_path
 
 
-def _field(error: ValidationError) -> str:
-    """Return the path of the offending or missing value below `parameters`."""
+def _invalid(error: ValidationError, schema: dict[str, Any]) -> ArgumentsInvalid:
+    """Return our error, with the path of the offending or missing value below `parameters`."""
     path = ["parameters", *(quoted_name(str(part)) for part in error.instance_path)]
+    expected = _at(schema, error.schema_path)
     match error.kind:
         case ValidationErrorKind.Required(property=name):
             path.append(quoted_name(name))
-        case ValidationErrorKind.AdditionalProperties(unexpected=[name, *_]):
-            path.append(quoted_name(name))
-        case _:
-            pass
-    return _shown(".".join(path))
-
-
-def _reason(error: ValidationError, schema: dict[str, Any]) -> str:
-    match error.kind:
-        case ValidationErrorKind.Required(property=name):
-            expected = _properties(error, schema).get(name)
-            return f"is required; its schema: {_shown(json_text(expected))}" if expected else "is required"
-        case ValidationErrorKind.AdditionalProperties():
+            of_name = _properties(error, schema).get(name)
+            reason = f"is required; its schema: {_shown(json_text(of_name))}" if of_name else "is required"
+        case ValidationErrorKind.AdditionalProperties(unexpected=unexpected):
+            path += map(quoted_name, unexpected[:1])
             known = ", ".join(map(quoted_name, _properties(error, schema))) or "none"
-            return f"is no parameter of this tool; it has {_shown(known)}"
+            reason = f"is no parameter of this tool; it has {_shown(known)}"
         case ValidationErrorKind.Type() | ValidationErrorKind.Enum():
-            return f"expected {_one_of(_at(schema, error.schema_path))}"
+            values = cast("list[object]", expected) if isinstance(expected, list) else [expected]
+            texts = (quoted_name(value) if isinstance(value, str) else json_text(value) for value in values)
+            reason = f"expected {_shown(' or '.join(texts))}"
         case kind:
-            value = _at(schema, error.schema_path)
-            return f"does not satisfy {kind.name} of the input schema: {_shown(json_text(value))}"
-
-
-def _one_of(expected: object) -> str:
-    values = cast("list[object]", expected) if isinstance(expected, list) else [expected]
-    return _shown(" or ".join(quoted_name(value) if isinstance(value, str) else json_text(value) for value in values))
+            reason = f"does not satisfy {kind.name} of the input schema: {_shown(json_text(expected))}"
+    return ArgumentsInvalid(_shown(".".join(path)), reason)
 
 
 def _shown(text: str) -> str:

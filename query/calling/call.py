@@ -6,35 +6,123 @@ request ─▶ the tool in the caller's scope ─▶ its running replicas ─▶
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
+from mcp import Client, MCPError
 from mcp_types import (
+    HEADER_MISMATCH,
     INVALID_PARAMS,
+    CallToolRequest,
+    CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
+    ReadResourceRequest,
+    ReadResourceRequestParams,
     ReadResourceResult,
     RequestParamsMeta,
 )
+from pydantic import Field, TypeAdapter, model_validator
 
+from query.answers.budget import ToolRequest, without_empty
 from query.caller import Caller
-from query.calling.request import CallRequest
 from query.calling.sessions import CallResources
 from query.calling.tool_lookup import resolve_tool_name
-from query.calling.upstream_request import ResourceRead
-from query.calling.upstreams import ReplicatedCall, Upstreams
+from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
-from query.policy import Action, CallerRules
-from shared.catalog import IndexedTool, Scope, ServerRecord, ToolDefinition
+from query.policy import Action
+from query.search.request import ToolName
+from shared.catalog import IndexedTool, ServerRecord, ToolDefinition
 from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
 from shared.quoting import quoted_name
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
+    from query.calling.connection import Send
 
 # The code of an unknown resource until 2025-11-25; from 2026-07-28 it is INVALID_PARAMS.
 RESOURCE_NOT_FOUND = -32002
 
 # A replica that needs no confirmation has precedence.
 _PERMITTING: tuple[Action, ...] = ("allow", "ask")
+
+ToolResult = CallToolResult | InputRequiredResult
+ReadResult = ReadResourceResult | InputRequiredResult
+
+_TOOL_RESULT: TypeAdapter[ToolResult] = TypeAdapter(ToolResult)
+_READ_RESULT: TypeAdapter[ReadResult] = TypeAdapter(ReadResult)
+
+_TOOL_NAMES = ("tool_name", "name")
+_PARAMETERS = ("parameters", "arguments", "args")
+_ALL_NAMES = {*_TOOL_NAMES, *_PARAMETERS, "server_name"}
+# More nested calls than any agent was observed to send.
+_MAX_WRAPPERS = 3
+_CALL_TOOL = "call_tool"
+
+
+class CallRequest(ToolRequest):
+    """A tool and its parameters.
+
+    Also accepted: `name` for `tool_name`, `arguments` or `args` for `parameters`, parameters as JSON text, and the
+    whole request nested in `parameters`.
+    """
+
+    tool_name: ToolName
+    """`server:tool`, or the tool's name."""
+    server_name: ToolName | None = None
+    """Its server, if not in tool_name."""
+    parameters: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """As the tool's inputSchema says."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _straighten(cls, raw: Any) -> Any:
+        """Return the innermost request; a wrapper names no tool, or `call_tool`."""
+        if not isinstance(raw, dict):
+            return raw
+        request = _normalized(cast("dict[str, Any]", raw))
+        for _ in range(_MAX_WRAPPERS):
+            inner = request.get("parameters")
+            is_ours = request.get("tool_name") == _CALL_TOOL and request.get("server_name") is None
+            if not (is_ours or request.get("tool_name") is None) or not isinstance(inner, dict):
+                break
+            wrapped = _normalized(cast("dict[str, Any]", inner))
+            if wrapped.keys().isdisjoint(("tool_name", "parameters")):
+                break
+            rest = {key: value for key, value in request.items() if key not in ("tool_name", "parameters")}
+            request = rest | wrapped
+        return request
+
+    @property
+    def name(self) -> str:
+        """Return the name to look up, qualified if the server is given."""
+        if self.server_name is None or self.tool_name.startswith(f"{self.server_name}:"):
+            return self.tool_name
+        return f"{self.server_name}:{self.tool_name}"
+
+
+def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the request with the names of the fields, without empty values, and with parsed parameters.
+
+    Raises:
+        ValueError: a field is given twice, under two names.
+    """
+    request = without_empty(raw, _ALL_NAMES)
+    for names in (_TOOL_NAMES, _PARAMETERS):
+        used = [name for name in names if name in request]
+        if len(used) > 1:
+            raise ValueError(f"{used[1]}: says the same as {used[0]}, use one of them")
+        request = {names[0] if key in used else key: value for key, value in request.items()}
+    text = request.get("parameters")
+    if isinstance(text, str):
+        try:
+            request["parameters"] = json.loads(text) if text.strip() else {}
+        except (ValueError, RecursionError):
+            pass  # the validation of the field rejects it
+    return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +137,6 @@ class ResolvedTool:
     action: Action = "allow"
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """The tool's own result, and the server that returned it."""
-
-    result: CallToolResult
-    server_id: str
-
-
 def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> ResolvedTool:
     """Return the tool to call and its replicas; their servers may have failed their last listings.
 
@@ -68,39 +148,23 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         CallDenied: the policy denies the call on each server that offers the tool.
         IndexUnavailable: the index did not answer.
     """
-    return _permitted(_resolve(request, caller.scope, catalogue.pinned()), catalogue.read_policy().of(caller))
-
-
-def _permitted(resolved: ResolvedTool, rules: CallerRules) -> ResolvedTool:
+    pinned = catalogue.pinned()
+    found = resolve_tool_name(request.name, caller.scope, pinned, request.server_name)
+    tool, is_replicated = found.tool, len(found.server_ids) > 1
+    # reading each record of replicas from the index would take a request per replica
+    read = pinned.ledger.record if is_replicated else pinned.index.server
+    records = tuple(filter(None, map(read, found.server_ids)))
+    if not records:
+        raise ToolNotFound(request.name, "is no tool of a known server any more", ())
+    if not is_replicated and records[0].status != "running":
+        raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
     # replicas have equal definitions, and rules may distinguish their servers
-    definition = resolved.tool.definition
-    actions = {record.server_id: rules.action(record.server_id, definition) for record in resolved.replicas}
+    rules = catalogue.read_policy().of(caller)
+    actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
     for action in _PERMITTING:
-        replicas = tuple(record for record in resolved.replicas if actions[record.server_id] == action)
-        if replicas:
-            return replace(resolved, replicas=replicas, action=action)
-    raise CallDenied(resolved.tool.server_id, definition.name)
-
-
-def _resolve(request: CallRequest, allowed: Scope, catalogue: Catalogue) -> ResolvedTool:
-    resolved = resolve_tool_name(request.name, allowed, catalogue, request.server_name)
-    if len(resolved.server_ids) > 1:
-        # reading each record from the index would take a request per replica
-        known = tuple(filter(None, map(catalogue.ledger.record, resolved.server_ids)))
-        if not known:
-            raise _without_server(request)
-        return ResolvedTool(resolved.tool, known)
-    server_id = resolved.tool.server_id
-    record = catalogue.index.server(server_id)
-    if record is None:
-        raise _without_server(request)
-    if record.status != "running":
-        raise ServerNotRunning(server_id, f"is {record.status}, so its tools cannot be called now")
-    return ResolvedTool(resolved.tool, (record,))
-
-
-def _without_server(request: CallRequest) -> ToolNotFound:
-    return ToolNotFound(request.name, "is no tool of a known server any more", ())
+        if replicas := tuple(record for record in records if actions[record.server_id] == action):
+            return ResolvedTool(tool, replicas, action)
+    raise CallDenied(tool.server_id, tool.definition.name)
 
 
 def check_parameters(request: CallRequest, resolved: ResolvedTool) -> None:
@@ -119,28 +183,48 @@ async def call_tool(
     resolved: ResolvedTool,
     upstreams: Upstreams,
     resources: CallResources,
-    caller: str = "",
     meta: Mapping[str, Any] | None = None,
-) -> CallResult:
-    """Return the tool's own result, which may be an error; `meta` is forwarded without the keys of our connection.
+) -> tuple[CallToolResult, str]:
+    """Return the tool's own result, which may be an error, and the server that returned it.
+
+    `meta` is forwarded without the keys of our connection.
 
     Raises:
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
-    definition = resolved.tool.definition
-    call = ReplicatedCall(
-        tool=definition.name,
-        arguments=request.parameters,
-        replicas=resolved.replicas,
-        is_repeatable=len(resolved.replicas) > 1 and is_repeatable(definition),
-        caller=caller,
-        meta=forwarded(meta),
-    )
-    served = await upstreams.call(call, resources)
-    if isinstance(served.result, InputRequiredResult):
+    definition, replicas = resolved.tool.definition, resolved.replicas
+    may_repeat = len(replicas) > 1 and is_repeatable(definition)
+    send = tool_call(definition.name, request.parameters, forwarded(meta))
+    result, server_id = await upstreams.call(send, replicas, resources, is_repeatable=may_repeat)
+    if isinstance(result, InputRequiredResult):
         reason = f"{quoted_name(definition.name)} asks for input in mid-call, which Toolscale cannot pass on"
-        raise ServerFailed(served.server_id, reason)
-    return CallResult(served.result, served.server_id)
+        raise ServerFailed(server_id, reason)
+    return result, server_id
+
+
+def tool_call(tool: str, arguments: dict[str, Any], meta: RequestParamsMeta | None = None) -> Send[ToolResult]:
+    """Return the request that calls a tool."""
+
+    async def send_once(client: Client, on_progress: ProgressFnT) -> ToolResult:
+        # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments, _meta=meta))
+        return await client.session.send_request(request, _TOOL_RESULT, progress_callback=on_progress)
+
+    async def send(client: Client, on_progress: ProgressFnT) -> ToolResult:
+        try:
+            return await send_once(client, on_progress)
+        except MCPError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+        # the server requires parameters in headers; the SDK sends those only for tools that it has listed
+        cursor: str | None = None
+        while True:  # the call's deadline ends a list that does not
+            page = await client.list_tools(cursor=cursor)
+            cursor = page.next_cursor
+            if not cursor or any(listed.name == tool for listed in page.tools):
+                return await send_once(client, on_progress)
+
+    return send
 
 
 async def read_resource(
@@ -152,21 +236,26 @@ async def read_resource(
 ) -> ReadResourceResult:
     """Return the resource that the tool's server has at its own URI; `meta` as for `call_tool`.
 
+    The tool has one server, that of the link: a replica may not have the resource.
+
     Raises:
         ResourceNotFound: the server has no such resource.
-        ServerError, CallsExhausted: from `Upstreams.read`.
+        ServerError, CallsExhausted: from `Upstreams.call`.
     """
-    (server,) = resolved.replicas
-    version = server.protocol_version
-    read = ResourceRead(server_id=server.server_id, protocol_version=version, meta=forwarded(meta), uri=uri)
+
+    async def send(client: Client, on_progress: ProgressFnT) -> ReadResult:
+        # not Client.read_resource, which asks this process for the input that a server requires
+        request = ReadResourceRequest(params=ReadResourceRequestParams(uri=uri, _meta=forwarded(meta)))
+        return await client.session.send_request(request, _READ_RESULT, progress_callback=on_progress)
+
     try:
-        result = await upstreams.read(read, server.endpoint, resources)
+        result, server_id = await upstreams.call(send, resolved.replicas, resources)
     except ServerFailed as error:
         if error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
             raise ResourceNotFound(str(error)) from error
         raise
     if isinstance(result, InputRequiredResult):
-        raise ServerFailed(server.server_id, "asks for input to read a resource, which Toolscale cannot pass on")
+        raise ServerFailed(server_id, "asks for input to read a resource, which Toolscale cannot pass on")
     return result
 
 

@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
@@ -18,27 +19,43 @@ GIVEN_UP_S = 60.0
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 300.0
 
+T = TypeVar("T")
+
 
 class ReplicaChoice:
-    """Chooses the replica for a call, and counts the calls in flight.
+    """Chooses the replica for a call; counts the calls in flight and remembers the callers' last replicas.
 
     Avoided servers come last, and before them those that the caller gave up on. Of the others, the order is: not
     stale, the caller's last replica, and fewest calls in flight. Chance decides between equals.
     """
 
-    def __init__(self, last_used: LastReplicas, given_up: GivenUp, breaker: CircuitBreaker) -> None:
-        self._last_used = last_used
-        self._given_up = given_up
-        self._breaker = breaker
+    def __init__(
+        self,
+        breaker: CircuitBreaker,
+        keep_s: float,
+        size: int = 10_000,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Keep last replicas for `keep_s` seconds after their last use, when the connection may be closed.
+
+        At most `size` of them are kept, and as many replicas that a caller gave up on.
+        """
+        self._breaker, self._keep_s, self._size, self._clock_s = breaker, keep_s, size, clock_s
         self._in_flight: Counter[str] = Counter()
+        # The server that a caller used last, by the caller and the digest of its catalogue, and when that expires.
+        self._last_used: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        # By caller and server, until when the caller avoids it.
+        self._given_up: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def choose(self, replicas: Sequence[ServerRecord], caller: str) -> ServerRecord:
         """Return the best of these replicas; if all are avoided, the one whose time ends first."""
-        last = self._last_used.of(caller, replicas)
+        now = self._clock_s()
+        used = (self._last_used.get((caller, digest)) for digest in {each.catalog_digest for each in replicas})
+        last = {server_id for server_id, until in filter(None, used) if now < until}
         ranks = [
             (
-                self._avoided(replica),
-                self._given_up.has(caller, replica),
+                self._breaker.avoided_until(replica.server_id) or float("-inf"),
+                now < self._given_up.get((caller, replica.server_id), 0.0),
                 replica.stale_since is not None,
                 replica.server_id not in last,
                 self._in_flight[replica.server_id],
@@ -60,67 +77,29 @@ class ReplicaChoice:
             if not self._in_flight[server_id]:
                 del self._in_flight[server_id]
 
-    def _avoided(self, replica: ServerRecord) -> float:
-        avoided_until = self._breaker.avoided_until(replica.server_id)
-        return float("-inf") if avoided_until is None else avoided_until
-
-
-class LastReplicas:
-    """The replica that each caller used last, of servers with sessions: the session may hold the caller's state.
-
-    An entry expires `keep_s` seconds after its last use, when the connection may be closed. At most `size` are kept.
-    """
-
-    def __init__(self, keep_s: float, size: int = 10_000, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._keep_s = keep_s
-        self._size = size
-        self._clock_s = clock_s
-        self._entries: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-
-    def of(self, caller: str, replicas: Sequence[ServerRecord]) -> frozenset[str]:
-        """Return the servers that the caller used last, for each catalogue of these replicas."""
-        now = self._clock_s()
-        used = (self._entries.get((caller, digest)) for digest in {replica.catalog_digest for replica in replicas})
-        return frozenset(server_id for server_id, until in filter(None, used) if now < until)
-
     def remember(self, caller: str, replica: ServerRecord) -> None:
-        """Note a use; newer protocol versions have no sessions."""
-        if replica.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            key = caller, replica.catalog_digest
-            self._entries[key] = replica.server_id, self._clock_s() + self._keep_s
-            self._entries.move_to_end(key)
-            if len(self._entries) > self._size:
-                self._entries.popitem(last=False)
+        """Note that the caller used this replica last: its session may hold the caller's state."""
+        if replica.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:  # newer versions have no sessions
+            expires_s = self._clock_s() + self._keep_s
+            _put(self._last_used, (caller, replica.catalog_digest), (replica.server_id, expires_s), self._size)
 
-    def forget(self, caller: str, replica: ServerRecord) -> None:
-        """Forget that the caller used this replica last."""
-        server_id, _ = self._entries.get((caller, replica.catalog_digest), (None, 0.0))
-        if server_id == replica.server_id:
-            del self._entries[caller, replica.catalog_digest]
+    def give_up(self, caller: str, replica: ServerRecord) -> None:
+        """Note that the caller cancelled a call before this replica sent anything; it avoids it for GIVEN_UP_S.
+
+        The server may be healthy and slow, so the calls of others do not avoid it.
+        """
+        _put(self._given_up, (caller, replica.server_id), self._clock_s() + GIVEN_UP_S, self._size)
+        key = caller, replica.catalog_digest
+        if key in self._last_used and self._last_used[key][0] == replica.server_id:
+            del self._last_used[key]
 
 
-class GivenUp:
-    """The replicas that sent nothing before a caller cancelled its call; only this caller avoids them, for a minute.
-
-    The server may be healthy and slow, so the calls of others do not avoid it. At most `size` are kept.
-    """
-
-    def __init__(self, size: int = 10_000, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._size = size
-        self._clock_s = clock_s
-        self._until: OrderedDict[tuple[str, str], float] = OrderedDict()
-
-    def has(self, caller: str, replica: ServerRecord) -> bool:
-        """Return whether the caller gave up on the replica lately."""
-        return self._clock_s() < self._until.get((caller, replica.server_id), 0.0)
-
-    def add(self, caller: str, replica: ServerRecord) -> None:
-        """Note that the caller gave up on the replica."""
-        key = caller, replica.server_id
-        self._until[key] = self._clock_s() + GIVEN_UP_S
-        self._until.move_to_end(key)
-        if len(self._until) > self._size:
-            self._until.popitem(last=False)
+def _put(entries: OrderedDict[tuple[str, str], T], key: tuple[str, str], value: T, size: int) -> None:
+    """Put an entry behind all others; beyond the size, the first one goes."""
+    entries[key] = value
+    entries.move_to_end(key)
+    if len(entries) > size:
+        entries.popitem(last=False)
 
 
 @dataclass(slots=True)

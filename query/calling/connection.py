@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp import Client, MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -20,10 +21,10 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import Counter
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from typing_extensions import override
 
-from query.calling.limits import CallLimits, ResultSlot
-from query.calling.streams import CallExchange, MessageSlots, ObservedReceiveStream, ObservedSendStream
+from query.calling.limits import CallExchange, CallLimits, MessageSlots, ResultSlot
 from shared.errors import (
     Delivery,
     ProtocolViolation,
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
     from mcp.shared.dispatcher import ProgressFnT
 
-    from query.calling.upstream_request import ResultT, UpstreamRequest
+ResultT = TypeVar("ResultT", bound=BaseModel)
+Send = Callable[[Client, "ProgressFnT"], Awaitable[ResultT]]
+"""Sends a request over a session and returns its result; raises MCPError, or ValidationError for an invalid result."""
 
 # A name server may return other addresses of a host each time; those that are missing for this long are gone.
 MOVED_AFTER_S = 60.0
@@ -231,7 +234,7 @@ class Connection:
             raise self._error or self._broke()
 
     async def call(
-        self, call: UpstreamRequest[ResultT], on_progress: ProgressFnT, slot: ResultSlot, deadline: CallDeadline
+        self, send: Send[ResultT], on_progress: ProgressFnT, slot: ResultSlot, deadline: CallDeadline
     ) -> ResultT:
         """Send one call and return its result; a large result waits for `slot`.
 
@@ -243,20 +246,28 @@ class Connection:
         # a message to a child counts as sent: a pipe does not acknowledge it
         exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
         was_open = self._client is not None and self.accepts_calls
-        with self._counted(), _as_current(exchange):
-            try:
-                await self._settled.wait()
-                deadline.connected()
-                if self._client is None or self._drained.is_set():
-                    if self._was_opened or self._error is None:
-                        raise NothingSent
-                    raise self._error.with_delivery(Delivery.NOT_SENT)
-                return await call.send(self._client, on_progress)
-            except MCPError as error:
-                raise await self._call_error(error, exchange, was_open=was_open) from error
-            except ValidationError as error:
-                reason = f"answers with an invalid result: {first_problem(error)}"
-                raise ProtocolViolation(call.server_id, reason).with_delivery(Delivery.ANSWERED) from error
+        self.in_flight += 1
+        # requests and responses from here on are those of this call; the SDK copies the context of the sender
+        token = current_exchange.set(exchange)
+        try:
+            await self._settled.wait()
+            deadline.connected()
+            if self._client is None or self._drained.is_set():
+                if self._was_opened or self._error is None:
+                    raise NothingSent
+                raise self._error.with_delivery(Delivery.NOT_SENT)
+            return await send(self._client, on_progress)
+        except MCPError as error:
+            raise await self._call_error(error, exchange, was_open=was_open) from error
+        except ValidationError as error:
+            reason = f"answers with an invalid result: {first_problem(error)}"
+            raise ProtocolViolation(self._state.server_id, reason).with_delivery(Delivery.ANSWERED) from error
+        finally:
+            current_exchange.reset(token)
+            self.in_flight -= 1
+            self.last_used = anyio.current_time()
+            if not self._takes_calls:
+                self.retire()
 
     async def _stay(self) -> None:
         # no read timeout below the connection's lifetime: calls have their own deadlines, and an event stream may
@@ -267,36 +278,21 @@ class Connection:
             self._state.scope.deadline = float("inf")
             self._client, self._was_opened = client, True
             self._settled.set()
-            await self._until_idle()
+            # until it is retired and its calls have ended, or has been idle for too long
+            while not self._drained.is_set():
+                with anyio.move_on_after(self._limits.idle_s):
+                    await self._drained.wait()
+                if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
+                    self._drained.set()
             self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
-
-    async def _until_idle(self) -> None:
-        """Return when the connection is retired and its calls have ended, or `idle_s` seconds after the last call."""
-        idle_s = self._limits.idle_s
-        while not self._drained.is_set():
-            with anyio.move_on_after(idle_s):
-                await self._drained.wait()
-            if self.in_flight == 0 and anyio.current_time() >= self.last_used + idle_s:
-                self._drained.set()
-
-    @contextmanager
-    def _counted(self) -> Generator[None]:
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            self.last_used = anyio.current_time()
-            if not self._takes_calls:
-                self.retire()
 
     @asynccontextmanager
     async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
         """Yield the transport's streams; the session drains when the incoming stream ends."""
         async with transport as (incoming, outgoing):
             yield (
-                ObservedReceiveStream(incoming, self._on_received, self._drained.set),
-                ObservedSendStream(outgoing, self._on_sending, self._on_sent),
+                _ObservedReceiveStream(incoming, self._on_received, self._drained.set),
+                _ObservedSendStream(outgoing, self._on_sending, self._on_sent),
             )
 
     async def _on_received(self, item: SessionMessage | Exception) -> None:
@@ -338,8 +334,10 @@ class Connection:
         self, error: MCPError, exchange: HttpExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
-        if was_open and self._lost_session(exchange):
-            return NothingSent()
+        status = exchange.http_status
+        has_session = self._client is None or self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        if was_open and has_session and status == HTTPStatus.NOT_FOUND:
+            return NothingSent()  # the server lost our session, such as by a restart
         if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._ended.wait()
@@ -347,18 +345,12 @@ class Connection:
                 return NothingSent()
             broke = self._error or self._broke()
             return broke.with_delivery(_delivery_at_end(broke, exchange))
-        status = exchange.http_status
         if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
             return to_answer_error(self._state, error, status).with_delivery(_delivery_of_status(status))
         words = answered(self._state, error, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
         failed.code = error.code
         return failed.with_delivery(Delivery.ANSWERED)
-
-    def _lost_session(self, exchange: HttpExchange) -> bool:
-        """Return whether the server refused the call because it lost our session, such as by a restart."""
-        is_of_a_session = self._client is None or self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
-        return is_of_a_session and exchange.http_status == HTTPStatus.NOT_FOUND
 
     def _reason(self, of_opening: ServerError | None) -> ServerError:
         """Return the error for interrupted calls: why the session never opened, or that it broke."""
@@ -370,16 +362,6 @@ class Connection:
         broke = ServerUnreachable(self._state.server_id, "the connection broke during the call")
         broke.in_mid_call = True
         return broke
-
-
-@contextmanager
-def _as_current(exchange: CallExchange) -> Generator[None]:
-    """Attribute requests and responses within the block to this call; the SDK copies the context of the sender."""
-    token = current_exchange.set(exchange)
-    try:
-        yield
-    finally:
-        current_exchange.reset(token)
 
 
 def _delivery_at_end(error: ServerError, exchange: HttpExchange) -> Delivery:
@@ -394,3 +376,45 @@ def _delivery_at_end(error: ServerError, exchange: HttpExchange) -> Delivery:
 def _delivery_of_status(status: int) -> Delivery:
     """Return the delivery of a call that got this error status, and no answer of the tool."""
     return Delivery.NOT_SENT if status in _REJECTED or status in _NO_SERVER else Delivery.UNKNOWN
+
+
+class _ObservedReceiveStream(ObjectReceiveStream[Any]):
+    """Awaits `on_message` with each incoming item, and calls `on_end` when the stream ends."""
+
+    def __init__(self, stream: Any, on_message: Callable[[Any], Awaitable[None]], on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_message = on_message
+        self._on_end = on_end
+
+    @override
+    async def receive(self) -> Any:
+        try:
+            item = await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._on_end()
+            raise
+        await self._on_message(item)
+        return item
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _ObservedSendStream(ObjectSendStream[Any]):
+    """Calls `on_message` with each outgoing item, in the sender's context, and `on_sent` once it was taken."""
+
+    def __init__(self, stream: Any, on_message: Callable[[Any], None], on_sent: Callable[[Any], None]) -> None:
+        self._stream = stream
+        self._on_message = on_message
+        self._on_sent = on_sent
+
+    @override
+    async def send(self, item: Any) -> None:
+        self._on_message(item)
+        await self._stream.send(item)
+        self._on_sent(item)
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()

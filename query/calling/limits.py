@@ -7,8 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, JSONRPCResponse
 
 from shared.errors import CallsExhausted, Delivery
+from shared.upstream.session import HttpExchange, current_exchange
 
 # A result of 4 MiB arrives within this time over any usual network.
 TURN_S = 2.0
@@ -151,3 +156,48 @@ class ResultSlot:
         """Release the slot and never hold it again."""
         self._is_closed = True
         self.release()
+
+
+@dataclass(slots=True, kw_only=True)
+class CallExchange(HttpExchange):
+    """The exchange of one call, with the slot for its result."""
+
+    slot: ResultSlot
+
+
+class MessageSlots:
+    """The slots for the large messages of one connection.
+
+    An HTTP response belongs to one call and acquires that call's slot. A stream that calls share acquires the
+    connection's own slot; after parsing, the answered call acquires its slot instead.
+    """
+
+    def __init__(self, own: ResultSlot) -> None:
+        self.own = own
+        self._by_request: WeakValueDictionary[str | int, ResultSlot] = WeakValueDictionary()
+
+    def try_acquire(self) -> bool:
+        """Return whether the message that is being read may be large."""
+        return (_slot_of_call() or self.own).try_acquire()
+
+    def on_sent(self, message: object) -> None:
+        """Remember the slot of the call that sends this request."""
+        slot = _slot_of_call()
+        if slot and isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest):
+            self._by_request[message.message.id] = slot
+
+    def on_received(self, message: object) -> None:
+        """Move a large message from the connection's own slot to that of the call it answers, which then keeps it."""
+        slot: ResultSlot | None = None
+        if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
+            slot = self._by_request.get(message.message.id)
+        if slot is None:
+            self.own.release()
+            return
+        slot.settle()
+        self.own.hand_over(slot)
+
+
+def _slot_of_call() -> ResultSlot | None:
+    exchange = current_exchange.get()
+    return exchange.slot if isinstance(exchange, CallExchange) else None

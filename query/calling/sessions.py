@@ -6,21 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
 
-from query.calling.connection import CallDeadline, Connection, NothingSent
+from query.calling.connection import CallDeadline, Connection, NothingSent, ResultT, Send
 from query.calling.limits import Admission, CallLimits, ResultSlot
-from shared.catalog import Endpoint
+from shared.catalog import Endpoint, ServerRecord
 from shared.errors import CallsExhausted, Delivery, ServerError, ServerTimeout, ServerUnreachable, ToolscaleError
 from shared.text.invisible import mark_text
 from shared.upstream.target import StdioTarget, Target
-
-if TYPE_CHECKING:
-    from query.calling.upstream_request import ResultT, UpstreamRequest
 
 # A server may work for some seconds without a message.
 LONG_SILENCE_S = 10.0
@@ -80,6 +78,11 @@ class CallResources:
     slot: ResultSlot
     on_failover: Callable[[ServerError], None] = _ignore
 
+    @property
+    def caller(self) -> str:
+        """Return the caller whose call it is."""
+        return self.slot.owner
+
 
 class Sessions:
     """The connections to servers, in one event loop."""
@@ -95,9 +98,9 @@ class Sessions:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def call(
-        self, call: UpstreamRequest[ResultT], endpoint: Endpoint, resources: CallResources, deadline: CallDeadline
+        self, server: ServerRecord, send: Send[ResultT], resources: CallResources, deadline: CallDeadline
     ) -> ResultT:
-        """Call a tool and return its server's result. The `delivery` of a ServerError is that of this call.
+        """Send a request to a server and return its result. The `delivery` of a ServerError is that of this request.
 
         Raises:
             ServerTimeout: no answer in time; the server was sent a cancellation.
@@ -108,16 +111,16 @@ class Sessions:
         began = anyio.current_time()
         target: Target | None = None
         with deadline.scope:
-            target = await self._resolve(call.server_id, endpoint)
-            result = await self._call(call, target, resources, deadline)
+            target = await self._resolve(server)
+            result = await self._call(server, send, target, resources, deadline)
             await resources.progress.drain()
             return result
         if not deadline.is_connected:
             reason = _not_connected(target, deadline.connect_by - began, self._limits.start_timeout_s)
-            raise ServerTimeout(call.server_id, reason).with_delivery(Delivery.NOT_SENT)
-        raise self._out_of_time(call.server_id, began, resources.slot)
+            raise ServerTimeout(server.server_id, reason).with_delivery(Delivery.NOT_SENT)
+        raise self._out_of_time(server.server_id, began, resources.slot)
 
-    async def open(self, server_id: str, endpoint: Endpoint, protocol_version: str | None) -> None:
+    async def open(self, server: ServerRecord) -> None:
         """Return once the connection to a server is open, without a call.
 
         Raises:
@@ -125,11 +128,10 @@ class Sessions:
             ServerError: it cannot be opened.
         """
         with anyio.move_on_after(self._limits.timeout_s):
-            target = await self._resolve(server_id, endpoint)
-            connection = await self._connection(server_id, target, protocol_version)
+            connection = await self._connection(server, await self._resolve(server))
             await connection.opened()
             return
-        raise ServerTimeout(server_id, f"no connection within {self._limits.timeout_s:g} s")
+        raise ServerTimeout(server.server_id, f"no connection within {self._limits.timeout_s:g} s")
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin work that outlives the request of its caller, and that `aclose` ends."""
@@ -171,42 +173,47 @@ class Sessions:
         connection = self._connections.get(server_id)
         return connection is not None and connection.may_have_state
 
-    async def _resolve(self, server_id: str, endpoint: Endpoint) -> Target:
+    async def _resolve(self, server: ServerRecord) -> Target:
         """Return the target; calls of one server share a lookup, which outlives their cancellation."""
-        key = server_id, endpoint
+        key = server.server_id, server.endpoint
+
+        def looked_up(done: asyncio.Task[Target]) -> None:
+            del self._lookups[key]
+            if not done.cancelled():
+                done.exception()  # else asyncio logs the error of a lookup whose calls were cancelled
+
         lookup = self._lookups.get(key)
         if lookup is None:
-            lookup = self._lookups[key] = self.start(self._look_up(server_id, endpoint))
-            lookup.add_done_callback(lambda done: self._looked_up(key, done))
+            look_up = partial(self._resolve_target, *key)
+            lookup = self._lookups[key] = self.start(
+                anyio.to_thread.run_sync(look_up, limiter=self._lookup_threads, abandon_on_cancel=True)
+            )
+            lookup.add_done_callback(looked_up)
         try:
             return await asyncio.shield(lookup)
         except ServerError as error:
             raise error.with_delivery(Delivery.NOT_SENT) from error
 
-    async def _look_up(self, server_id: str, endpoint: Endpoint) -> Target:
-        return await anyio.to_thread.run_sync(
-            self._resolve_target, server_id, endpoint, limiter=self._lookup_threads, abandon_on_cancel=True
-        )
-
-    def _looked_up(self, key: tuple[str, Endpoint], done: asyncio.Task[Target]) -> None:
-        del self._lookups[key]
-        if not done.cancelled():
-            done.exception()  # else asyncio logs the error of a lookup whose calls were cancelled
-
     async def _call(
-        self, call: UpstreamRequest[ResultT], target: Target, resources: CallResources, deadline: CallDeadline
+        self,
+        server: ServerRecord,
+        send: Send[ResultT],
+        target: Target,
+        resources: CallResources,
+        deadline: CallDeadline,
     ) -> ResultT:
         for _ in range(2):
             deadline.connecting()
-            connection = await self._connection(call.server_id, target, call.protocol_version)
+            connection = await self._connection(server, target)
             try:
-                return await connection.call(call, resources.progress, resources.slot, deadline)
+                return await connection.call(send, resources.progress, resources.slot, deadline)
             except NothingSent:
                 connection.retire()
-        broke = ServerUnreachable(call.server_id, "the connection broke twice before the call was sent")
+        broke = ServerUnreachable(server.server_id, "the connection broke twice before the call was sent")
         raise broke.with_delivery(Delivery.NOT_SENT)
 
-    async def _connection(self, server_id: str, target: Target, protocol_version: str | None) -> Connection:
+    async def _connection(self, server: ServerRecord, target: Target) -> Connection:
+        server_id = server.server_id
         while True:
             connection = self._connections.get(server_id)
             if connection is not None and connection.accepts_calls and connection.is_for(target):
@@ -215,7 +222,7 @@ class Sessions:
                 connection.retire()
             if len(self._not_ended) < self._limits.max_connections:
                 slot = self._admission.slot(f"server {server_id}")
-                connection = Connection(server_id, target, self._limits, slot, protocol_version)
+                connection = Connection(server_id, target, self._limits, slot, server.protocol_version)
                 self._connections[server_id] = connection
                 self._not_ended[connection] = self.start(self._keep(server_id, connection))
                 return connection

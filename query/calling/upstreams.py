@@ -1,6 +1,6 @@
-"""Calls of tools on the servers that own them: another replica is tried where the first one fails.
+"""Requests to the servers that own the tools: another replica is tried where the first one fails.
 
-A call that was certainly not sent may always be tried again. One that may have been carried out is sent again only
+A request that was certainly not sent may always be tried again. One that may have been carried out is sent again only
 if its tool declares that a repetition changes nothing.
 """
 
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
 
-from query.calling.choice import CircuitBreaker, GivenUp, LastReplicas, ReplicaChoice
-from query.calling.connection import CallDeadline
+from query.calling.choice import CircuitBreaker, ReplicaChoice
+from query.calling.connection import CallDeadline, ResultT, Send
 from query.calling.limits import Admission, CallLimits
 from query.calling.sessions import CallResources, Dial, Sessions
-from query.calling.upstream_request import ReadResult, ResourceRead, ToolCall, ToolResult
-from shared.catalog import Endpoint, ServerRecord
+from shared.catalog import ServerRecord
 from shared.errors import (
     PERHAPS_CARRIED_OUT,
     CallsExhausted,
@@ -33,8 +31,6 @@ from shared.upstream.dial import dialler_for
 from shared.upstream.target import STDIO_START_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from mcp_types import RequestParamsMeta
-
     from shared.settings import Settings
 
 # One of these shares of the remaining time limits the connection to a replica, while others are left.
@@ -45,32 +41,8 @@ FAILURES_SHOWN = 10
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicatedCall:
-    """One call of a tool that each of the `replicas` offers; there is at least one.
-
-    `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
-    `meta` is the request metadata that is forwarded to the server.
-    """
-
-    tool: str
-    arguments: dict[str, Any]
-    replicas: tuple[ServerRecord, ...]
-    is_repeatable: bool = False
-    caller: str = ""
-    meta: RequestParamsMeta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The result of a call, and the server that returned it."""
-
-    result: ToolResult
-    server_id: str
-
-
 class Upstreams:
-    """Calls tools, and reads resources, on the servers that own them. Only for one event loop at a time."""
+    """Sends calls of tools and reads of resources to the servers that own them. Only for one event loop at a time."""
 
     def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
         """The first call of a server opens the connection to it."""
@@ -78,9 +50,7 @@ class Upstreams:
         self._timeout_s = limits.timeout_s
         self._sessions = Sessions(resolve_target, limits, self.admission)
         self._breaker = CircuitBreaker()
-        self._last_used = LastReplicas(keep_s=limits.idle_s)
-        self._given_up = GivenUp()
-        self._choice = ReplicaChoice(self._last_used, self._given_up, self._breaker)
+        self._choice = ReplicaChoice(self._breaker, keep_s=limits.idle_s)
         self._blocks = 0
 
     @asynccontextmanager
@@ -95,8 +65,18 @@ class Upstreams:
                 with anyio.CancelScope(shield=True):  # a cancelled server must not leave a process behind
                     await self._sessions.aclose()
 
-    async def call(self, call: ReplicatedCall, resources: CallResources) -> Served:
-        """Call a tool on one of its replicas, and return the result; cancellation is sent to the server.
+    async def call(
+        self,
+        send: Send[ResultT],
+        replicas: Sequence[ServerRecord],
+        resources: CallResources,
+        *,
+        is_repeatable: bool = False,
+    ) -> tuple[ResultT, str]:
+        """Send a request to one of these replicas; return the result and the server that returned it.
+
+        `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
+        Cancellation is sent to the server.
 
         Raises:
             ReplicasFailed: several replicas exist, and none of those tried answered.
@@ -104,13 +84,13 @@ class Upstreams:
             CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
         answer_by = anyio.current_time() + self._timeout_s
-        if len(call.replicas) == 1:
-            return await self._attempt(call, call.replicas[0], resources, CallDeadline(answer_by))
-        self._start_probe(call.replicas)
-        left, failures, stopped = list(call.replicas), list[ServerError](), ""
+        if len(replicas) == 1:
+            return await self._attempt(send, replicas[0], resources, CallDeadline(answer_by))
+        self._start_probe(replicas)
+        left, failures, stopped = list(replicas), list[ServerError](), ""
         while left and not stopped:
             try:
-                return await self._attempt_best(call, left, resources, answer_by)
+                return await self._attempt_best(send, left, resources, answer_by)
             except CallsExhausted as error:
                 if not _is_unsent(failures):
                     error.delivery = Delivery.UNKNOWN
@@ -120,75 +100,60 @@ class Upstreams:
                     raise
                 failures.append(error)
             left = [replica for replica in left if replica.server_id != failures[-1].server_id]
-            stopped = _reason_to_stop(call, failures[-1], answer_by)
+            if not is_repeatable and failures[-1].delivery is not Delivery.NOT_SENT:
+                stopped = "the tool declares neither readOnlyHint nor idempotentHint"
+            elif anyio.current_time() >= answer_by:
+                stopped = "no time was left"
             if left and not stopped:
                 resources.on_failover(failures[-1])
-        raise _replicas_failed(failures, f"{_not_tried(len(left))}, since {stopped}" if left else "")
-
-    async def read(self, read: ResourceRead, endpoint: Endpoint, resources: CallResources) -> ReadResult:
-        """Read a resource from the server that linked to it: a replica may not have it.
-
-        Raises:
-            ServerError, CallsExhausted: from `Sessions.call`.
-        """
-        deadline = CallDeadline(anyio.current_time() + self._timeout_s)
-        with self._choice.count_call(read.server_id):
-            return await self._sessions.call(read, endpoint, resources, deadline)
+        others = "other replica was" if len(left) == 1 else "other replicas were"
+        raise _replicas_failed(failures, f"{len(left)} {others} not tried, since {stopped}" if left else "")
 
     async def _attempt_best(
-        self, call: ReplicatedCall, replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
-    ) -> Served:
-        """Call the best of these replicas; if no connection is free for it, the best of those with a connection."""
-        replica = self._choice.choose(replicas, call.caller)
+        self, send: Send[ResultT], replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
+    ) -> tuple[ResultT, str]:
+        """Try the best of these replicas; if no connection is free for it, the best of those with a connection."""
         deadline = _deadline(answer_by, len(replicas))
         try:
-            return await self._attempt_observed(call, replica, resources, deadline)
+            replica = self._choice.choose(replicas, resources.caller)
+            return await self._attempt_observed(send, replica, resources, deadline)
         except CallsExhausted:
             connected = [other for other in replicas if self._sessions.has_connection(other.server_id)]
             if deadline.is_connected or not connected:  # a connected call may have been sent
                 raise
-        replica = self._choice.choose(connected, call.caller)
-        return await self._attempt_observed(call, replica, resources, _deadline(answer_by, len(replicas)))
+        replica = self._choice.choose(connected, resources.caller)
+        return await self._attempt_observed(send, replica, resources, _deadline(answer_by, len(replicas)))
 
     async def _attempt_observed(
-        self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
-    ) -> Served:
-        """Call one replica; the breaker and the next choice use the outcome."""
+        self, send: Send[ResultT], replica: ServerRecord, resources: CallResources, deadline: CallDeadline
+    ) -> tuple[ResultT, str]:
+        """Try one replica; the breaker and the next choice use the outcome."""
         began = anyio.current_time()
         try:
-            served = await self._attempt(call, replica, resources, deadline)
+            answer = await self._attempt(send, replica, resources, deadline)
         except ServerError as error:
             if error.delivery is Delivery.ANSWERED:
-                self._note_answer(call, replica)
+                self._note_answer(replica, resources.caller)
             else:
                 self._breaker.failed(replica.server_id)
             raise
         except anyio.get_cancelled_exc_class():
             if self._sessions.note_cancellation(replica.server_id, began, resources.slot):
-                self._last_used.forget(call.caller, replica)
-                self._given_up.add(call.caller, replica)
+                self._choice.give_up(resources.caller, replica)
             raise
-        self._note_answer(call, replica)
-        return served
+        self._note_answer(replica, resources.caller)
+        return answer
 
     async def _attempt(
-        self, call: ReplicatedCall, replica: ServerRecord, resources: CallResources, deadline: CallDeadline
-    ) -> Served:
-        to_server = ToolCall(
-            server_id=replica.server_id,
-            protocol_version=replica.protocol_version,
-            meta=call.meta,
-            tool=call.tool,
-            arguments=call.arguments,
-        )
+        self, send: Send[ResultT], replica: ServerRecord, resources: CallResources, deadline: CallDeadline
+    ) -> tuple[ResultT, str]:
         with self._choice.count_call(replica.server_id):
-            result = await self._sessions.call(to_server, replica.endpoint, resources, deadline)
-        return Served(result, replica.server_id)
+            return await self._sessions.call(replica, send, resources, deadline), replica.server_id
 
-    def _note_answer(self, call: ReplicatedCall, replica: ServerRecord) -> None:
+    def _note_answer(self, replica: ServerRecord, caller: str) -> None:
         self._breaker.succeeded(replica.server_id)
         if self._sessions.may_have_state(replica.server_id):
-            self._last_used.remember(call.caller, replica)
+            self._choice.remember(caller, replica)
 
     def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
         """Open a connection, in the background, to an avoided replica whose time is over."""
@@ -200,7 +165,7 @@ class Upstreams:
     async def _probe(self, replica: ServerRecord) -> None:
         is_open: bool | None = None
         try:
-            await self._sessions.open(replica.server_id, replica.endpoint, replica.protocol_version)
+            await self._sessions.open(replica)
             is_open = True
         except ServerError:
             is_open = False
@@ -228,17 +193,6 @@ def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
     now = anyio.current_time()
     shares = min(replicas_left, CONNECT_SHARES)
     return CallDeadline(answer_by, now + (answer_by - now) / shares)
-
-
-def _reason_to_stop(call: ReplicatedCall, failure: ServerError, answer_by: float) -> str:
-    """Return why no other replica may be tried after this failure; empty: another one may."""
-    if not call.is_repeatable and failure.delivery is not Delivery.NOT_SENT:
-        return "the tool declares neither readOnlyHint nor idempotentHint"
-    return "no time was left" if anyio.current_time() >= answer_by else ""
-
-
-def _not_tried(replicas: int) -> str:
-    return f"{replicas} other {'replica was' if replicas == 1 else 'replicas were'} not tried"
 
 
 def _is_unsent(failures: Sequence[ServerError]) -> bool:

@@ -9,8 +9,7 @@ from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
 
 from query.answers.links import Links
-from query.calling.call import CallResult, ResolvedTool, call_tool, check_parameters, resolve_tool
-from query.calling.request import CallRequest
+from query.calling.call import CallRequest, ResolvedTool, call_tool, check_parameters, resolve_tool
 from query.calling.sessions import CallResources, Progress
 from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
@@ -90,10 +89,13 @@ class CallTool(ToolHandler):
     ) -> CallToolResult:
         caller, mcp_context = context.caller, context.mcp_context
         resources = call_resources(context, self._upstreams, audit)
-        called = await call_tool(request, resolved, self._upstreams, resources, caller.name, mcp_context.meta)
-        audit.set_result(called.result, called.server_id)
-        linked = await self._linked(called, audit.tool, caller.name)
-        return for_protocol(linked, mcp_context.protocol_version, called.server_id)
+        result, server_id = await call_tool(request, resolved, self._upstreams, resources, mcp_context.meta)
+        audit.set_result(result, server_id)
+        if any(isinstance(block, ResourceLink) for block in result.content):
+            # links to the server that returned the result, in place of that server's URIs
+            links = Links(caller.name, self._catalogue.response_policy.kept)
+            result = await anyio.to_thread.run_sync(links.in_result, result, f"{server_id}:{audit.tool}")
+        return for_protocol(result, mcp_context.protocol_version, server_id)
 
     async def _after_confirmation(
         self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext, audit: CallAudit
@@ -122,13 +124,6 @@ class CallTool(ToolHandler):
         if is_changed or (resolved.action == "ask" and _to_confirm(request, resolved, context).binding != call.binding):
             raise CallNotConfirmed(call.server_ids[0], CHANGED)
         return resolved
-
-    async def _linked(self, called: CallResult, tool: str, caller: str) -> CallToolResult:
-        """Return the result with links to the server that returned it, in place of that server's URIs."""
-        if not any(isinstance(block, ResourceLink) for block in called.result.content):
-            return called.result
-        links = Links(caller, self._catalogue.response_policy.kept)
-        return await anyio.to_thread.run_sync(links.in_result, called.result, f"{called.server_id}:{tool}")
 
 
 def _to_confirm(request: CallRequest, resolved: ResolvedTool, context: ToolCallContext) -> CallToConfirm:

@@ -85,14 +85,20 @@ async def confirm(call: CallToConfirm, context: ToolCallContext, kept: Kept) -> 
         CallNotConfirmed: the user declined or did not answer, the client cannot ask, its answer is of another call, or
             the store of confirmations does not answer.
     """
-    if not _can_ask(context):
+    session = context.mcp_context.session
+    is_modern = context.mcp_context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    capability = session.client_capabilities.elicitation if session.client_capabilities else None
+    has_forms = capability is not None and (capability.form is not None or capability.url is None)
+    if not has_forms or not (is_modern or session.can_send_request):
         raise _not_confirmed(call, CANNOT_ASK)
     if context.request_state is None and await anyio.to_thread.run_sync(_take_back, call, kept):
         return
-    if context.mcp_context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+    answer: object = None
+    if is_modern:
         answer = await _repeated(call, context, kept)
     else:
-        answer = await _elicited(call, context)
+        with anyio.move_on_after(CONFIRM_S), suppress(MCPError, ValidationError):
+            answer = await session.elicit_form(call.question, _FORM, context.mcp_context.request_id)
     if not isinstance(answer, ElicitResult) or answer.action != "accept":
         raise _not_confirmed(call, DECLINED)
 
@@ -118,13 +124,6 @@ def _take_back(call: CallToConfirm, kept: Kept) -> bool:
     return True
 
 
-def _can_ask(context: ToolCallContext) -> bool:
-    session = context.mcp_context.session
-    capability = session.client_capabilities.elicitation if session.client_capabilities else None
-    has_forms = capability is not None and (capability.form is not None or capability.url is None)
-    return has_forms and (session.can_send_request or session.protocol_version in MODERN_PROTOCOL_VERSIONS)
-
-
 async def _repeated(call: CallToConfirm, context: ToolCallContext, kept: Kept) -> object:
     """Return the answer in a repeated call; a first call raises ConfirmationRequired."""
 
@@ -140,16 +139,6 @@ async def _repeated(call: CallToConfirm, context: ToolCallContext, kept: Kept) -
     except CursorInvalid as error:
         raise _not_confirmed(call, STATE_REFUSED) from error
     return (context.input_responses or {}).get(KEY)
-
-
-async def _elicited(call: CallToConfirm, context: ToolCallContext) -> ElicitResult | None:
-    """Return the answer to a request of our own; None if the client has no valid one in time."""
-    with anyio.move_on_after(CONFIRM_S):
-        try:
-            return await context.mcp_context.session.elicit_form(call.question, _FORM, context.mcp_context.request_id)
-        except (MCPError, ValidationError):
-            return None
-    return None
 
 
 def _not_confirmed(call: CallToConfirm, reason: str) -> CallNotConfirmed:

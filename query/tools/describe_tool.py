@@ -18,7 +18,7 @@ from query.search.request import ToolName
 from query.tool import ALWAYS_LOADED, CatalogueTool, input_schema, output_schema
 from query.turns import give_way
 from shared.catalog import Encoding, Scope
-from shared.errors import ServerNotRunning, ToolNotFound
+from shared.errors import ToolNotFound
 from shared.text.tokens import is_estimate
 
 _log = structlog.get_logger()
@@ -91,17 +91,15 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
         described = to_found_tool(tool, served, None, encoding, request.detail)
         tools.append(described.model_copy(update={"token_count": tool.token_counts.get(encoding)}))
     problems = [
-        _not_described(name, error) for name, error in resolutions.items() if not isinstance(error, ResolvedName)
+        NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
+        if isinstance(error, ToolNotFound)
+        else NotDescribed(name=name, reason=str(error))
+        for name, error in resolutions.items()
+        if not isinstance(error, ResolvedName)
     ]
     return DescribeResponse(
         tools=tools, encoding=encoding, estimated=is_estimate(encoding) or None, not_found=problems or None
     )
-
-
-def _not_described(name: str, error: ToolNotFound | ServerNotRunning) -> NotDescribed:
-    if isinstance(error, ToolNotFound):
-        return NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
-    return NotDescribed(name=name, reason=str(error))
 
 
 DESCRIBE_TOOL = Tool(

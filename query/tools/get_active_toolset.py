@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -18,21 +18,20 @@ from query.caller import Caller
 from query.kept import Recent
 from query.search.request import ToolName
 from query.tool import CatalogueTool, input_schema
+from query.tools.list_available_tools import tools_of
 from query.toolsets.advice import advice_for
 from query.toolsets.offers import BudgetResult, Offer, Offers, cost, with_toolset
 from query.usage.recent_calls import REFRESH_S
-from shared.catalog import Encoding, IndexedTool, Scope
+from shared.catalog import Encoding
 from shared.errors import HistoryUnavailable
 from shared.text.tokens import PROFILE, is_estimate, json_text
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
-    from shared.index.tools import ToolIndex
     from shared.toolset import Toolset
 
 NONE_ACTIVE = "No toolset is active: you find and call every tool you may see."
 
-_PAGE = 250
 # Callers and states of their toolsets.
 _KEPT = 64
 
@@ -117,12 +116,17 @@ def toolset_report(
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding, offer: Offer) -> dict[str, Any]:
     possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
     # only a toolset above MAX_DIRECT has more tools than those that were looked at
-    found = list(_tools(offer.sets.without_copies(caller.scope), catalogue.index)) if offer.is_cut else offer.found
+    found = list(tools_of(offer.sets.without_copies(caller.scope), catalogue)) if offer.is_cut else offer.found
     denied = {tool.qualified_name for tool in offer.denied}
     tools = sorted((tool for tool in found if tool.qualified_name not in denied), key=lambda tool: tool.qualified_name)
     total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
-    missing = _missing(toolset, found, offer)
+    # entries without a tool that this caller may see now: gone, not running, or of other groups
+    visible = {(server, tool.definition.name) for tool in found for server in offer.sets.replicas(tool.server_id)}
+    entries = {f"{server}:{name}" for server, name in visible} | {server for server, _ in visible}
+    missing = [entry for entry in toolset.tools if entry not in entries]
+    # others get their number alone: they may not see the names
     named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
+    warning = f"Entries of the toolset without a tool that you may use now: {len(missing)}."
     return {
         "toolset": toolset.name,
         **({"description": toolset.description} if toolset.description else {}),
@@ -133,7 +137,7 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
         **({"estimated": True} if is_estimate(encoding) else {}),
         **_budget(caller, offer.budget),
         **named,
-        "warnings": [*offer.warnings, *_missing_warnings(missing)],
+        "warnings": [*offer.warnings, *([warning] if missing else [])],
     }
 
 
@@ -155,28 +159,6 @@ def _budget(caller: Caller, result: BudgetResult) -> dict[str, Any]:
         },
         "leftOut": [{"name": name, "tokens": tokens} for name, tokens in costs.items()],
     }
-
-
-def _missing(toolset: Toolset, tools: Sequence[IndexedTool], offer: Offer) -> list[str]:
-    """Return the entries without a tool that this caller may see now: gone, not running, or of other groups."""
-    visible = {(server, tool.definition.name) for tool in tools for server in offer.sets.replicas(tool.server_id)}
-    entries = {f"{server}:{name}" for server, name in visible} | {server for server, _ in visible}
-    return [entry for entry in toolset.tools if entry not in entries]
-
-
-def _missing_warnings(missing: Sequence[str]) -> list[str]:
-    # only the number: this caller may not see the names
-    return [f"Entries of the toolset without a tool that you may use now: {len(missing)}."] if missing else []
-
-
-def _tools(scope: Scope, index: ToolIndex) -> Iterator[IndexedTool]:
-    after: str | None = None
-    while True:
-        page = index.tools(scope, limit=_PAGE, after=after)
-        yield from page.tools
-        after = page.next_after
-        if after is None:
-            return
 
 
 def _nothing(name: str | None, reason: str, possible: int) -> dict[str, Any]:

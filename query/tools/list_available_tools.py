@@ -39,7 +39,6 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
 from query.kept import LONGEST_NAME, Recent
-from query.records import Ledger
 from query.replicas import ReplicaSets, Replicated, servings
 from query.search.request import ToolNames, filter_warnings, intersection
 from query.tool import CatalogueTool, input_schema
@@ -153,26 +152,18 @@ class _Position:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReplicaSetCost:
-    """A replica set, of one server or several: its servers, sorted, and the cost of all their tools."""
-
-    servers: Sequence[str]
-    context: ContextInfo
-
-
-@dataclass(frozen=True, slots=True)
 class _ToolsInOrder:
     """Tools in their order, of which a page shows the first; `is_end`: no further tools follow these.
 
-    `sets` are by the server that represents them. `names` has the names for `call_tool` by definition, if requested.
-    `total` is the cost of all requested tools, of which all shares are. `revision` is the highest as of the first page.
-    `warnings` are about the filters of the request. `cursor` is of the page behind
-    the shown tools, or stands in for it.
+    `sets` has the replicas of each server, itself included, and the cost of all their tools. `names` has the names for
+    `call_tool` by qualified name, if requested. `total` is the cost of all requested tools, of which all shares are.
+    `revision` is the highest as of the first page. `warnings` are about the filters of the request. `cursor` is of the
+    page behind the shown tools, or stands in for it.
     """
 
     tools: Sequence[IndexedTool]
     is_end: bool
-    sets: Mapping[str, _ReplicaSetCost]
+    sets: Mapping[str, tuple[Sequence[str], ContextInfo]]
     names: Mapping[str, str]
     encoding: Encoding
     total: int
@@ -209,8 +200,7 @@ def list_tools(
         last = page.tools[count - 1]
         position = _Position(last.server_id, point_id(last.server_id, last.definition.name), page.revision)
         try:
-            cursor = kept.put(json.dumps(astuple(position)).encode(), *binding)
-            page = replace(page, cursor=cursor)
+            page = replace(page, cursor=kept.put(json.dumps(astuple(position)).encode(), *binding))
         except CursorsUnavailable as error:
             _log.warning("page_not_stored", tool=LIST_AVAILABLE_TOOLS.name, reason=str(error))
             page = replace(page, cursor=None)
@@ -237,12 +227,19 @@ def _tools_after(
     revision = after.revision if after else max(ledger.revisions(scope), default=0)
     sets = ledger.replica_sets(scope, until=revision)
     tools = list(islice(_walk(after, sets, scope, catalogue, read), READ_TOOLS + 1))
-    searched, callable_tools = Replicated.of(scope, sets), Replicated.of(allowed, ledger.replica_sets(allowed))
+    replicas = {tool.server_id: sets.replicas(tool.server_id) for tool in tools}
+    costs = {server: ledger.of_servers(of_set, scope, encoding).model_tokens for server, of_set in replicas.items()}
+    names: dict[str, str] = {}
+    if request.detail != _SHORTEST:
+        searched, callable_tools = Replicated.of(scope, sets), Replicated.of(allowed, ledger.replica_sets(allowed))
+        for start in range(0, len(tools), _NAMES_AT_ONCE):
+            part = servings(tools[start : start + _NAMES_AT_ONCE], searched, callable_tools, catalogue.index)
+            names |= {qualified_name: serving.name for qualified_name, serving in part.items()}
     return _ToolsInOrder(
         tools=tools[:READ_TOOLS],
         is_end=len(tools) <= READ_TOOLS,
-        sets=_costs(tools, sets, scope, ledger, encoding, total),
-        names=_names(tools, searched, callable_tools, catalogue.index) if request.detail != _SHORTEST else {},
+        sets={server: (of_set, context_info(costs[server], total)) for server, of_set in replicas.items()},
+        names=names,
         encoding=encoding,
         total=total,
         meta=context_meta(total, possible),
@@ -275,28 +272,6 @@ def _of_server(
         after = page.next_after
         if after is None:
             return
-
-
-def _costs(
-    tools: Sequence[IndexedTool], sets: ReplicaSets, scope: Scope, ledger: Ledger, encoding: Encoding, total: int
-) -> dict[str, _ReplicaSetCost]:
-    replicas = {tool.server_id: sets.replicas(tool.server_id) for tool in tools}
-    return {
-        server: _ReplicaSetCost(servers, context_info(ledger.of_servers(servers, scope, encoding).model_tokens, total))
-        for server, servers in replicas.items()
-    }
-
-
-def _names(
-    tools: Sequence[IndexedTool], searched: Replicated, allowed: Replicated, index: ToolIndex
-) -> Mapping[str, str]:
-    """Return the names for calls by the tools' qualified names."""
-    parts = (tools[start : start + _NAMES_AT_ONCE] for start in range(0, len(tools), _NAMES_AT_ONCE))
-    return {
-        qualified_name: serving.name
-        for part in parts
-        for qualified_name, serving in servings(part, searched, allowed, index).items()
-    }
 
 
 def _fit_detail(requested: ListDetail, page: _ToolsInOrder, budget: Budget) -> tuple[ListDetail, int]:
@@ -352,17 +327,23 @@ class ListedServer(BaseModel):
 
 def _listed_servers(page: _ToolsInOrder, count: int, detail: ListDetail) -> Iterator[ListedServer]:
     """Yield the first tools of the page by server."""
-    for server, listed in groupby(page.tools[:count], key=lambda tool: tool.server_id):
-        tools, replicas = list(listed), page.sets[server]
-        shown: dict[str, Any] = (
-            {"names": shlex.join(tool.definition.name for tool in tools)}
-            if detail == _SHORTEST
-            else {"tools": [_tool(tool, len(replicas.servers), page, detail) for tool in tools]}
-        )
-        servers = served_by(replicas.servers)
-        yield ListedServer(server_name=server, served_by=servers, context=replicas.context, **shown)
-
-
-def _tool(tool: IndexedTool, replicas: int, page: _ToolsInOrder, detail: ListDetail) -> ToolInfo:
-    definition, name = shown_definition(tool.definition, detail), page.names.get(tool.qualified_name)
-    return tool_info(tool, page.encoding, page.total, definition, name, replicas)
+    for server, tools in groupby(page.tools[:count], key=lambda tool: tool.server_id):
+        replicas, context = page.sets[server]
+        shown: dict[str, Any]
+        if detail == _SHORTEST:
+            shown = {"names": shlex.join(tool.definition.name for tool in tools)}
+        else:
+            shown = {
+                "tools": [
+                    tool_info(
+                        tool,
+                        page.encoding,
+                        page.total,
+                        shown_definition(tool.definition, detail),
+                        page.names.get(tool.qualified_name),
+                        len(replicas),
+                    )
+                    for tool in tools
+                ]
+            }
+        yield ListedServer(server_name=server, served_by=served_by(replicas), context=context, **shown)

@@ -17,8 +17,7 @@ from mcp.types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from query.answers.links import UNKNOWN, Link, Links
-from query.calling.call import RESOURCE_NOT_FOUND, ResolvedTool, read_resource, resolve_tool
-from query.calling.request import CallRequest
+from query.calling.call import RESOURCE_NOT_FOUND, CallRequest, ResolvedTool, read_resource, resolve_tool
 from query.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.audit import CallAudit
 from query.tools.call_tool import call_resources

@@ -137,7 +137,11 @@ def report(
         profile=PROFILE,
         totals=Totals.model_validate(total),
         break_even_tools=break_even,
-        advice=_advice(break_even),
+        advice=(
+            "No caller received a list and an answer on one day, so there is nothing to compare with listing all."
+            if break_even is None
+            else f"Below {break_even} tools in this catalogue, listing all is cheaper ({PROFILE} profile)."
+        ),
         by_day=[DayTotals(day=day, **sums) for day, sums in days.items()],
         own_tools=_own_tools(own),
         by_server=_ranked(servers),
@@ -234,12 +238,6 @@ def _break_even(total: Counter[str]) -> int | None:
     return -(-total["used_tokens"] * tools // (contexts * tokens))
 
 
-def _advice(break_even: int | None) -> str:
-    if break_even is None:
-        return "No caller received a list and an answer on one day, so there is nothing to compare with listing all."
-    return f"Below {break_even} tools in this catalogue, listing all is cheaper ({PROFILE} profile)."
-
-
 def _own_tools(own: Rows) -> list[OwnUse]:
     """Return the use of `tools/list` and of each tool of ours, the most expensive first."""
     uses = _by((key.tool, counts) for key, counts in own.items())
@@ -253,15 +251,11 @@ def _own_tools(own: Rows) -> list[OwnUse]:
 def _ranked(uses: Mapping[str, Counts]) -> list[UsageRow]:
     """Return the SHOWN most frequent names, the most frequent first, and the sum of the rest."""
     named = (use for use in uses.items() if use[0] != OTHERS)
-    shown = dict(nsmallest(SHOWN, named, key=_most_frequent_first))
+    # by answers, then by calls, then by name
+    shown = dict(nsmallest(SHOWN, named, key=lambda use: (-use[1]["answers"], -use[1].get("calls", 0), use[0])))
     rest = [counts for name, counts in uses.items() if name not in shown]
     ranked = shown | ({OTHERS: _together(rest)} if rest else {})
     return [_usage_row(name, counts) for name, counts in ranked.items()]
-
-
-def _most_frequent_first(use: tuple[str, Counts]) -> tuple[int, int, str]:
-    name, counts = use
-    return -counts["answers"], -counts.get("calls", 0), name
 
 
 def _usage_row(name: str, counts: Counts) -> UsageRow:

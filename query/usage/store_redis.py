@@ -63,6 +63,23 @@ class RedisUsage(Usage):
                 pipeline.execute()
 
     @override
+    def raise_to(self, rows: Rows) -> int:
+        present = self.rows(min(key.day for key in rows), max(key.day for key in rows)) if rows else {}
+        raised = 0
+        with _redis_errors(), self._redis.pipeline() as pipeline:
+            for key, counts in rows.items():
+                of_row = present.get(key, {})
+                missing = {name: amount - of_row.get(name, 0) for name, amount in counts.items()}
+                raised += any(amount > 0 for amount in missing.values())
+                for name, amount in missing.items():
+                    if amount > 0 or name not in of_row:
+                        pipeline.hincrby(_key(key.day), key.names + name, amount)
+            for day in {key.day for key in rows}:
+                pipeline.expireat(_key(day), self._expires_at(day))
+            pipeline.execute()
+        return raised
+
+    @override
     def rows(self, first: date, last: date) -> Rows:
         rows: dict[RowKey, dict[str, int]] = {}
         with _redis_errors(), self._redis.pipeline(transaction=False) as pipeline:

@@ -32,6 +32,10 @@ DROP TABLE IF EXISTS sizes;
 _ADD = """
 INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
 """
+_RAISE = """
+INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET amount = excluded.amount WHERE amount < excluded.amount
+"""
 _IS_KNOWN = "SELECT 1 FROM counters WHERE (day, caller, server, tool) = (?, ?, ?, ?) LIMIT 1"
 _SUMS = """
 SELECT caller, server, tool, counter, sum(amount) FROM counters
@@ -71,6 +75,17 @@ class SqliteUsage(Usage):
                     _ADD, [(*_columns(key), *counter) for key, counts in kept.items() for counter in counts.items()]
                 )
                 self._counters[day] += sum(len(counts) for key, counts in kept.items() if key not in known)
+
+    @override
+    def raise_to(self, rows: Rows) -> int:
+        raised = 0
+        with self._transaction() as db:
+            for key, counts in rows.items():
+                before = db.total_changes
+                db.executemany(_RAISE, [(*_columns(key), *counter) for counter in counts.items()])
+                raised += db.total_changes > before
+            self._counters = {}  # counted again
+        return raised
 
     @override
     def rows(self, first: date, last: date) -> Rows:

@@ -76,6 +76,14 @@ class Usage(Protocol):
         """Add these counters to those of the same keys; see `bounded`."""
         ...
 
+    def raise_to(self, rows: Rows) -> int:
+        """Raise the counters of these rows to at least these amounts; return how many rows had less. Safe to repeat.
+
+        For the rows of a backup, which were within the limits: a row that `bounded` adds to OTHERS would be missing
+        again in the next restore.
+        """
+        ...
+
     def rows(self, first: date, last: date) -> Rows:
         """Return all rows of these days, both included."""
         ...

@@ -17,10 +17,8 @@ from query.auth.authentication import bearer_or_basic_token
 from query.endpoint import Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
-from query.web.advice import advice
-from query.web.history import history
 from query.web.page import HEADERS, PageRequest, View, message_page, render
-from query.web.views import find, overview, server, servers, tool
+from query.web.views import advice, find, history, overview, server, servers, tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

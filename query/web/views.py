@@ -1,16 +1,17 @@
-"""The pages but those of the history, from the same functions as the tools, hence within the same scope."""
+"""The pages, from the same functions as the tools, hence within the same scope."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import structlog
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from query.answers.answer import first_sentence, share, summary
 from query.app import MCP_PATH
@@ -18,17 +19,20 @@ from query.caller import ANYONE
 from query.find import find_tool
 from query.replicas import Replicated, servings
 from query.search.request import FindRequest
+from query.servers import ServerRow, servers_for
 from query.tools.list_available_tools import tools_of
+from query.toolsets.advice import advice_for
 from query.toolsets.offers import NOTHING
-from query.usage.report import is_unrestricted
-from query.web.connecting import claude_command, client_config
-from query.web.history import DEFAULT_PERIOD, callers_of, known_days, savings_charts, savings_report, use_of_tool
+from query.usage.report import is_unrestricted, report_for, use_of_tool
+from query.usage.usage import days_of, today
+from query.web.charts import Chart, chart
 from query.web.page import ROWS, Page, PageRequest, message_page, page_of_rows
-from query.web.servers import COLUMNS, LONGEST, ORIGINS, ServerRow, by_tokens, origin_of, servers_for, table_query
+from query.web.servers import COLUMNS, LONGEST, ORIGINS, by_tokens, origin_of, table_query
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
-from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable
+from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable, ToolsetUnknown
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.text.tokens import json_text
+from shared.toolset import ToolsetName
 from shared.upstream.masking import masked
 from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
@@ -36,15 +40,24 @@ from shared.validation import first_invalid_argument
 if TYPE_CHECKING:
     from query.answers.answer import FoundTool
     from query.catalogue import Catalogue
+    from query.usage.report import SavingsReport
+    from query.usage.usage import Usage
     from shared.catalog import Scope, ToolDefinition
     from shared.index.tools import ToolIndex
     from shared.upstream.followed_config import FollowedConfig
 
 LARGEST = 8
 OVERVIEW_DAYS = 14
+PERIODS = (7, 30, 90)
+DEFAULT_PERIOD = PERIODS[1]
+MOST_CALLERS = 20
+NO_HISTORY = "No history can be read at the moment, or none is kept here."
+_TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.
 NEAR_DEPTH = 40
+
+T = TypeVar("T")
 
 _log = structlog.get_logger()
 
@@ -53,13 +66,15 @@ def overview(request: PageRequest) -> Page:
     """Return recent savings, the catalogue's size and cost, its problems, and texts for clients."""
     servers = servers_for(request.caller, request.catalogue)
     report = savings_report(request, OVERVIEW_DAYS)
+    # the days since the first one with figures, today included
+    known = [row.day for row in (*report.by_day, *report.catalogue)] if report else []
     exceeds_advice = request.catalogue.index_is_embedded and servers.tools > EMBEDDED_MAX_ADVISED_TOOLS
     url, needs_token = request.address + MCP_PATH, request.caller is not ANYONE
     values: dict[str, Any] = {
         "servers": servers,
         "largest": [of_set for of_set in sorted(servers.sets, key=by_tokens)[:LARGEST] if of_set.tokens],
         "report": report,
-        "known_days": known_days(report) if report else 0,
+        "known_days": (report.last_day - min(known)).days + 1 if report and known else 0,
         "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None,
         "followed": _followed_config(request),
         "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
@@ -72,9 +87,92 @@ def overview(request: PageRequest) -> Page:
     return Page("overview.html", values | savings_charts(report))
 
 
+def claude_command(url: str, *, needs_token: bool) -> str:
+    """Return the command that adds the service at this address to Claude Code."""
+    header = f" --header {shlex.quote(': '.join(*_TOKEN_HEADER.items()))}" if needs_token else ""
+    return f"claude mcp add --transport http toolscale {shlex.quote(url)}{header}"
+
+
+def client_config(url: str, *, needs_token: bool) -> str:
+    """Return the `mcp.json` of a client of the service at this address."""
+    entry = {"type": "http", "url": url, **({"headers": _TOKEN_HEADER} if needs_token else {})}
+    return json.dumps({"mcpServers": {"toolscale": entry}}, indent=2)
+
+
 def _followed_config(request: PageRequest) -> FollowedConfig | None:
     """Return the state of the followed `mcp.json` for a caller without restriction, else None."""
     return request.catalogue.followed_config() if is_unrestricted(request.caller) else None
+
+
+def _read_usage(request: PageRequest, read: Callable[[Usage], T]) -> T | None:
+    """Return what `read` finds in the history; None where none is kept, or if it does not answer."""
+    usage = request.catalogue.usage
+    if usage is None:
+        return None
+    try:
+        return read(usage)
+    except HistoryUnavailable as error:
+        _log.warning("savings_read_failed", reason=str(error))
+        return None
+
+
+def savings_report(request: PageRequest, days: int) -> SavingsReport | None:
+    """Return the report, None without a history or if it does not answer; the page shows the rest."""
+    return _read_usage(
+        request,
+        lambda usage: report_for(request.caller, f"{days}d", usage, request.catalogue.pinned().index),
+    )
+
+
+def savings_charts(report: SavingsReport | None) -> dict[str, Chart | None]:
+    """Return the charts of a report; None without a report."""
+    if report is None:
+        return {"saved_chart": None, "context_chart": None}
+    saved = {day.day: day.net_tokens_saved for day in report.by_day}
+    held = {day.day: day.tokens for day in report.catalogue}
+    return {
+        "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),
+        # a caller with groups or a toolset gets no size of the catalogue
+        "context_chart": chart(held, report.first_day, report.last_day, missing=None) if held else None,
+    }
+
+
+def history(request: PageRequest) -> Page:
+    """Return savings, calls and the context's cost by day, and usage by server and tool."""
+    requested = request.query.get("days", "")
+    days = int(requested) if requested in map(str, PERIODS) else DEFAULT_PERIOD
+    report = savings_report(request, days)
+    server_ids = {record.server_id for record in request.catalogue.ledger.known(request.caller.scope)}
+    values = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
+    return Page("history.html", values | savings_charts(report))
+
+
+class AdviceRequest(BaseModel):
+    """The toolset, by default the caller's, and the limit of tokens in place of the toolset's."""
+
+    toolset: ToolsetName | None = None
+    budget: int | None = Field(default=None, ge=1, le=10**9)
+
+
+def advice(request: PageRequest) -> Page:
+    """Return the advice on the tools of a toolset, or the reason why there is none."""
+    values: dict[str, Any] = {
+        "advice": None,
+        "asked": {name: request.query.get(name, "") for name in AdviceRequest.model_fields},
+    }
+    try:
+        asked = AdviceRequest.model_validate({name: value for name, value in request.query.items() if value})
+        found = _read_usage(
+            request,
+            lambda usage: advice_for(request.caller, request.catalogue, usage, asked.toolset, asked.budget),
+        )
+    except ValidationError as error:
+        return Page("advice.html", values | {"problem": first_invalid_argument(error)}, 400)
+    except ToolsetUnknown as error:
+        return Page("advice.html", values | {"problem": str(error)}, 404)
+    if found is None:
+        return Page("advice.html", values | {"problem": NO_HISTORY}, 503)
+    return Page("advice.html", values | {"advice": found, "problem": ""})
 
 
 def servers(request: PageRequest) -> Page:
@@ -118,6 +216,15 @@ def server(request: PageRequest) -> Page:
     )
     page_of_tools, pages = page_of_rows(tools, request)
     error, last_words = split_error(record.last_error)
+
+    def callers(usage: Usage) -> Sequence[tuple[str, int]]:
+        """Return the callers of the server with their calls, the most frequent first."""
+        counts: Counter[str] = Counter()
+        period = days_of(f"{DEFAULT_PERIOD}d", today())
+        for (caller, _, _), sums in usage.sums(*period, ("calls",), servers=[record.server_id]).items():
+            counts[caller] += sums["calls"]
+        return counts.most_common(MOST_CALLERS)
+
     values = {
         "row": row,
         "servers": table,
@@ -140,7 +247,7 @@ def server(request: PageRequest) -> Page:
         ],
         "widest": tools[0].model_counts.get(encoding, 0) if tools else 0,
         "replicas": table.set_of(row).rows,
-        "callers": callers_of(record.server_id, request),
+        "callers": _read_usage(request, callers) if is_unrestricted(request.caller) else None,
         "days": DEFAULT_PERIOD,
         "shown": ROWS,
     }
@@ -213,12 +320,13 @@ def tool(request: PageRequest) -> Page:
 
     def rows(server_ids: Iterable[str]) -> list[ServerRow]:
         records = filter(None, map(ledger.record, server_ids))
-        return [ServerRow(record, record.state, None, None, None) for record in records]
+        return [ServerRow(record) for record in records]
 
     def indented(definition: Mapping[str, Any]) -> str:
         return json.dumps(definition, ensure_ascii=False, indent=2)
 
-    use, mean_ms = use_of_tool(name, serving.servers, request)
+    period = f"{DEFAULT_PERIOD}d"
+    use = _read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
     values: dict[str, Any] = {
         "tool": found,
         "does": first_sentence(found.definition.description),
@@ -228,8 +336,8 @@ def tool(request: PageRequest) -> Page:
         "serving": serving,
         "servers": rows(serving.servers),
         "also_on": rows(serving.also_on),
-        "use": use,
-        "mean_ms": mean_ms,
+        "use": use[0] if use else None,
+        "mean_ms": use[1] if use else None,
         "days": DEFAULT_PERIOD,
         "near": _nearest(found, replicated.scope, index),
         "shown": ROWS,

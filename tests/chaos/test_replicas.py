@@ -13,9 +13,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from query.calling.call import tool_call
 from query.calling.limits import CallLimits
 from query.calling.sessions import CallResources, Progress
-from query.calling.upstreams import ReplicatedCall, Upstreams
+from query.calling.upstreams import Upstreams
 from shared.catalog import ServerRecord
 from shared.errors import ReplicasFailed
 from tests.support.calling import replica_record, upstreams_to
@@ -96,15 +97,10 @@ class _Load:
     async def _call(self, identity: str, caller: str, *, is_repeatable: bool) -> None:
         async def ignore(progress: float, total: float | None, message: str | None) -> None: ...
 
-        call = ReplicatedCall(
-            tool="read" if is_repeatable else "write",
-            arguments={"id": identity},
-            replicas=self.replicas,
-            is_repeatable=is_repeatable,
-            caller=caller,
-        )
+        send = tool_call("read" if is_repeatable else "write", {"id": identity})
         with self.upstreams.admission.admitted(caller) as slot:
-            await self.upstreams.call(call, CallResources(Progress(ignore), slot))
+            resources = CallResources(Progress(ignore), slot)
+            await self.upstreams.call(send, self.replicas, resources, is_repeatable=is_repeatable)
 
 
 async def _kill_and_restart(replicas: list[_Replica], load: _Load, chance: random.Random) -> None:

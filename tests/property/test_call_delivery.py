@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from query.calling.call import tool_call
 from query.calling.limits import CallLimits
 from query.calling.sessions import CallResources, Progress
-from query.calling.upstreams import ReplicatedCall, Served, Upstreams
+from query.calling.upstreams import Upstreams
 from shared.errors import Delivery, ServerError
 from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
@@ -87,13 +88,13 @@ def fleet() -> Iterator[_Fleet]:
         yield _Fleet(stack)
 
 
-async def _call(fleet: _Fleet, *, is_repeatable: bool) -> Served:
+async def _call(fleet: _Fleet, *, is_repeatable: bool) -> None:
     async def ignore(progress: float, total: float | None, message: str | None) -> None: ...
 
     replicas = tuple(replica_record(f"r{number}", protocol_version=HANDSHAKE) for number in range(REPLICAS))
-    call = ReplicatedCall(tool="one", arguments={}, replicas=replicas, is_repeatable=is_repeatable, caller="ann")
     with fleet.upstreams.admission.admitted("ann") as slot:
-        return await fleet.upstreams.call(call, CallResources(Progress(ignore), slot))
+        resources = CallResources(Progress(ignore), slot)
+        await fleet.upstreams.call(tool_call("one", {}), replicas, resources, is_repeatable=is_repeatable)
 
 
 async def _play(

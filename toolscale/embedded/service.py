@@ -23,9 +23,9 @@ from query.service import HttpServer, grace_s_of, tune_interpreter
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
-from query.web.connecting import claude_command, client_config
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
+from query.web.views import claude_command, client_config
 from shared.errors import ConfigInvalid, IntentsUnavailable
 from shared.intents import times
 from shared.quoting import printable

@@ -15,9 +15,10 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
+from query.calling.call import tool_call
 from query.calling.limits import CallLimits
 from query.calling.sessions import CallResources, Progress
-from query.calling.upstreams import ReplicatedCall, Upstreams
+from query.calling.upstreams import Upstreams
 from query.mcp import service_of
 from shared.catalog import Endpoint, IndexedTool, ServerRecord
 from shared.upstream.target import StdioTarget, Target
@@ -83,11 +84,9 @@ async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> No
         told.append("result")
 
     async def result_of(tool: str, arguments: dict[str, Any], upstreams: Upstreams) -> None:
-        one = ReplicatedCall(
-            tool=tool, arguments=arguments, replicas=(ServerRecord(server_id="s", endpoint=Endpoint()),)
-        )
+        replicas = (ServerRecord(server_id="s", endpoint=Endpoint()),)
         with upstreams.admission.admitted("someone") as slot:
-            await upstreams.call(one, CallResources(Progress(slowly), slot))
+            await upstreams.call(tool_call(tool, arguments), replicas, CallResources(Progress(slowly), slot))
 
     upstreams = upstreams_to({"s": callable_stdio()})
     async with upstreams.running(), anyio.create_task_group() as tasks:

@@ -10,9 +10,10 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import anyio
 import pytest
 
+from query.calling.call import tool_call
 from query.calling.limits import CallLimits
 from query.calling.sessions import CallResources, Progress
-from query.calling.upstreams import ReplicatedCall, Upstreams
+from query.calling.upstreams import Upstreams
 from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
 from tests.support.hostile.messages import initialized, result
@@ -72,10 +73,10 @@ class Fleet:
         """Return the server that served a call."""
         first = replica_record("r0", protocol_version=HANDSHAKE)
         second = replica_record("r1", protocol_version=HANDSHAKE, stale_since=1.0)
-        call = ReplicatedCall(tool="one", arguments={}, replicas=(first, second), caller=caller)
         with self._upstreams.admission.admitted(caller) as slot:
-            served = await self._upstreams.call(call, CallResources(Progress(self._report), slot))
-        return served.server_id
+            resources = CallResources(Progress(self._report), slot)
+            _, server_id = await self._upstreams.call(tool_call("one", {}), (first, second), resources)
+        return server_id
 
     async def cancel_a_call(self) -> None:
         """Cancel a call that the first server has received, after its report if there is one."""

@@ -15,6 +15,7 @@ import pytest
 import structlog
 from mcp import Client
 
+from query.api import api_routes
 from query.catalogue import Catalogue
 from query.listener import open_listener
 from query.mcp import caller_of_request, service_of
@@ -50,8 +51,9 @@ def serving(directory: Path) -> Generator[str]:
     ):
         index.upsert([ingested(tool_of("s", "echo", words={"type": "string"}), embedder)])
         index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(), revision=1))
-        server = service_of(Catalogue(index, embedder, Ledger(index)), upstreams, caller_of_request)
-        http = HttpServer(server, entrance, index=index)
+        catalogue = Catalogue(index, embedder, Ledger(index))
+        server = service_of(catalogue, upstreams, caller_of_request)
+        http = HttpServer(server, entrance, index=index, routes=api_routes(catalogue, entrance))
         running = threading.Thread(target=http.run)
         running.start()
         try:

@@ -20,6 +20,7 @@ import time_machine
 from redis.client import Pipeline
 from structlog.testing import capture_logs
 
+from query.backup import Restored, SavingsLine, Stores, restored
 from query.usage import usage as rows_of_usage
 from query.usage.record import recording
 from query.usage.store_redis import PREFIX, SIZE_PREFIX, RedisUsage
@@ -157,6 +158,24 @@ def test_callers_beyond_the_limit_are_summed_as_others_for_each_tool_of_ours(
     assert rows[RowKey(TODAY, "caller0", "", "find_tool")]["answers"] == 2
     assert rows[RowKey(TODAY, OTHERS, "", "find_tool")]["answers"] == 40
     assert rows[RowKey(TODAY, OTHERS, "", "tools/list")]["answers"] == 1
+
+
+def test_a_restore_of_a_full_day_is_complete_and_a_second_one_changes_nothing(
+    usage: Usage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_of_usage, "MAX_COUNTERS_A_DAY", 12)
+    usage.add(summed(call(f"tool{number}") for number in range(4)))
+    wanted = summed(call(f"tool{number}") for number in range(2, 6))
+    lines = [SavingsLine(**key._asdict(), counts=counts) for key, counts in wanted.items()]
+    stores = Stores(Mock(), Mock(), usage, keep_days=30)
+
+    first, rows = restored("savings", lines, stores), usage.rows(TODAY, TODAY)
+    second = restored("savings", lines, stores)
+
+    assert (first, second) == (Restored(2, 2), Restored(0, 4))
+    assert usage.rows(TODAY, TODAY) == rows == dict(call(f"tool{number}") for number in range(6))
+    usage.add(summed([call("late")]))
+    assert usage.rows(TODAY, TODAY)[RowKey(TODAY, OTHERS, OTHERS, OTHERS)]["calls"] == 1
 
 
 def test_a_row_with_very_long_names_is_among_the_others(usage: Usage) -> None:

@@ -21,9 +21,9 @@ import helm_python as helm
 import kubernetes_validate
 
 from query.api import PATH as API_PATH
+from query.api import TOOLSETS_PATH
 from query.app import MCP_PATH
 from query.service import RESPONSE_S, grace_s_of
-from query.toolset_routes import PATH as TOOLSETS_PATH
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
 from shared.upstream.stdio import INSTALLER_GRACE_S

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from query.api import MAX_BODY_BYTES
 from query.auth.authentication import Authentication
 from query.caller import PERMISSIONS
 from shared.catalog import Endpoint
@@ -140,6 +141,22 @@ def test_a_page_of_another_origin_reaches_nothing(path: str, tmp_path: Path, ind
     assert fine.headers["cache-control"] == "no-store"
 
 
+def test_a_page_of_another_port_of_this_machine_changes_nothing(tmp_path: Path, index: FakeIndex) -> None:
+    with client(tmp_path, index) as http:
+        own = f"http://{http.base_url.host}:{http.base_url.port}"
+        statuses = [
+            http.post(
+                "/api/intents", content="{}", headers={"origin": origin, "content-type": "text/plain"}
+            ).status_code
+            for origin in ("http://127.0.0.1:3000", "http://localhost:3000", own)
+        ]
+        before_a_put = http.request("OPTIONS", "/toolsets/dev", headers={"origin": "http://127.0.0.1:3000"})
+
+    assert statuses == [403, 403, 200]
+    assert before_a_put.status_code == 405
+    assert "access-control-allow-origin" not in before_a_put.headers
+
+
 def test_outside_loopback_nobody_operates_without_a_token(
     tmp_path: Path, index: FakeIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,3 +210,15 @@ def test_texts_that_utf8_cannot_encode_are_sent(tmp_path: Path) -> None:
         answer = http.get("/api/servers/odd")
 
     assert answer.json()["tools"][0]["description"] == "a \ud800 b"
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/toolsets/dev"), ("POST", "/api/events")])
+def test_every_body_has_the_same_limit_and_the_same_errors(
+    method: str, path: str, tmp_path: Path, index: FakeIndex
+) -> None:
+    with client(tmp_path, index) as http:
+        too_large = http.request(method, path, content=b" " * (MAX_BODY_BYTES + 1))
+        no_json = http.request(method, path, content=b"{")
+
+    assert (too_large.status_code, too_large.json()) == (413, {"error": f"expected at most {MAX_BODY_BYTES} bytes"})
+    assert (no_json.status_code, no_json.json()) == (400, {"error": "expected JSON"})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from query.calling.request import CallRequest
+from query.calling.call import CallRequest
 from query.tools.call_tool import CALL_TOOL
 from shared.text.tokens import counter
 from shared.validation import first_problem

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
 
-from query.calling.limits import TURN_S, Admission, ResultSlot
-from query.calling.streams import CallExchange, MessageSlots
+from query.calling.limits import TURN_S, Admission, CallExchange, MessageSlots, ResultSlot
 from shared.errors import CallsExhausted
 from shared.upstream.session import current_exchange
 

@@ -13,7 +13,7 @@ import pytest
 from mcp.types import TextContent
 
 from query.calling.arguments import check_arguments
-from query.calling.request import CallRequest
+from query.calling.call import CallRequest
 from query.web.views import call_example
 from shared.catalog import ToolDefinition, ToolPage
 from shared.text.tokens import counter

@@ -11,8 +11,8 @@ import pytest
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.records import Ledger
+from query.servers import servers_for
 from query.toolsets.offers import with_toolset
-from query.web.servers import servers_for
 from shared.catalog import Endpoint, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.records import Ledger
+from query.servers import ServerRow, SetRow
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, today
 from query.web.page import Page, PageRequest, render
-from query.web.servers import COLUMNS, ORIGINS, ServerRow, SetRow, TableQuery, origin_of, table_query
+from query.web.servers import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
 from query.web.views import NextRun, next_run, server, servers, split_error
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, Endpoint, ServerRecord
 from shared.upstream.mcp_json import ConfigFile
@@ -249,7 +250,7 @@ def test_a_header_keeps_the_filters(query: TableQuery) -> None:
 def test_each_server_that_a_query_admits_is_found_once_and_counted_in_its_state(
     query: TableQuery, records: list[ServerRecord]
 ) -> None:
-    rows = [ServerRow(record, record.state, 1, 1, None) for record in records]
+    rows = [ServerRow(record, 1, 1) for record in records]
 
     found, counts = query.applied([SetRow(rows[:3]), SetRow(rows[3:])])
 

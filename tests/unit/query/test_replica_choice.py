@@ -11,8 +11,6 @@ from query.calling.choice import (
     GIVEN_UP_S,
     LONGEST_WAIT_S,
     CircuitBreaker,
-    GivenUp,
-    LastReplicas,
     ReplicaChoice,
 )
 from shared.catalog import ServerRecord
@@ -34,12 +32,20 @@ class _Clock:
 @dataclass
 class _World:
     clock: _Clock = field(default_factory=_Clock)
+    keep_s: float = KEEP_S
 
     def __post_init__(self) -> None:
         self.breaker = CircuitBreaker(self.clock)
-        self.last = LastReplicas(KEEP_S, size=2, clock_s=self.clock)
-        self.given_up = GivenUp(size=2, clock_s=self.clock)
-        self.choice = ReplicaChoice(self.last, self.given_up, self.breaker)
+        self.choice = ReplicaChoice(self.breaker, self.keep_s, size=2, clock_s=self.clock)
+
+    def last_of(self, caller: str, *replicas: ServerRecord) -> set[str]:
+        """Return the replicas that this caller always gets although they have more calls in flight."""
+        with ExitStack() as calls:
+            for replica in replicas:
+                calls.enter_context(self.choice.count_call(replica.server_id))
+            unused = _replica("unused", WITH_SESSIONS, catalog_digest="unused")
+            chosen = (self.choice.choose([replica, unused], caller).server_id for replica in replicas)
+            return {server_id for server_id in chosen if server_id != "unused"}
 
 
 def _replica(server_id: str, protocol_version: str = WITHOUT_SESSIONS, **fields: object) -> ServerRecord:
@@ -66,7 +72,7 @@ def test_a_replica_with_fewer_calls_in_flight_is_chosen_and_ties_are_broken_by_c
 def test_a_fresh_list_goes_before_a_stale_one_and_before_the_last_replica() -> None:
     world = _World()
     stale = _replica("stale", WITH_SESSIONS, stale_since=1.0)
-    world.last.remember("ann", stale)
+    world.choice.remember("ann", stale)
 
     with world.choice.count_call("a"):
         assert world.choice.choose([A, stale], "ann") is A
@@ -75,7 +81,7 @@ def test_a_fresh_list_goes_before_a_stale_one_and_before_the_last_replica() -> N
 def test_a_caller_stays_with_its_replica_while_a_session_may_be_open() -> None:
     world = _World()
     first, second = _replica("a", WITH_SESSIONS), _replica("b", WITH_SESSIONS)
-    world.last.remember("ann", second)
+    world.choice.remember("ann", second)
 
     with world.choice.count_call("b"):
         assert world.choice.choose([first, second], "ann") is second
@@ -86,33 +92,33 @@ def test_a_caller_stays_with_its_replica_while_a_session_may_be_open() -> None:
 
 def test_a_server_without_sessions_is_not_remembered() -> None:
     world = _World()
-    world.last.remember("ann", A)
+    world.choice.remember("ann", A)
 
-    assert world.last.of("ann", [A, B]) == frozenset()
+    assert world.last_of("ann", A, B) == set()
 
 
 def test_a_replica_of_another_set_leaves_the_one_of_this_set() -> None:
     world = _World()
     here = _replica("a", WITH_SESSIONS)
-    world.last.remember("ann", here)
-    world.last.remember("ann", _replica("x", WITH_SESSIONS, catalog_digest="two"))
+    world.choice.remember("ann", here)
+    world.choice.remember("ann", _replica("x", WITH_SESSIONS, catalog_digest="two"))
 
-    assert world.last.of("ann", [here]) == {"a"}
+    assert world.last_of("ann", here) == {"a"}
 
 
 def test_the_least_recently_used_entry_is_forgotten_first() -> None:
     world = _World()
     replica = _replica("a", WITH_SESSIONS)
     for caller in ("ann", "bob", "ann", "eve"):
-        world.last.remember(caller, replica)
+        world.choice.remember(caller, replica)
 
-    assert [bool(world.last.of(caller, [replica])) for caller in ("ann", "bob", "eve")] == [True, False, True]
+    assert [bool(world.last_of(caller, replica)) for caller in ("ann", "bob", "eve")] == [True, False, True]
 
 
 def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_its_list_is_stale() -> None:
     world = _World()
     stale, other = _replica("stale", stale_since=1.0), _replica("other", stale_since=1.0)
-    world.given_up.add("ann", A)
+    world.choice.give_up("ann", A)
 
     assert world.choice.choose([A, stale], "ann") is stale
     assert world.choice.choose([A, stale], "bob") is A
@@ -125,20 +131,23 @@ def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_it
 def test_the_first_replica_that_a_caller_gave_up_on_is_forgotten_first() -> None:
     world = _World()
     for replica in (A, B, A, C):
-        world.given_up.add("ann", replica)
+        world.choice.give_up("ann", replica)
 
-    assert [world.given_up.has("ann", replica) for replica in (A, B, C)] == [True, False, True]
+    stale = _replica("stale", stale_since=1.0)
+    chosen = [world.choice.choose([replica, stale], "ann").server_id for replica in (A, B, C)]
+    assert chosen == ["stale", "b", "stale"]
 
 
 def test_only_the_last_replica_of_a_caller_is_forgotten() -> None:
-    world = _World()
+    world = _World(keep_s=9 * GIVEN_UP_S)
     here, other = _replica("a", WITH_SESSIONS), _replica("b", WITH_SESSIONS)
-    world.last.remember("ann", here)
+    world.choice.remember("ann", here)
 
-    world.last.forget("ann", other)
-    assert world.last.of("ann", [here, other]) == {"a"}
-    world.last.forget("ann", here)
-    assert world.last.of("ann", [here, other]) == frozenset()
+    world.choice.give_up("ann", other)
+    assert world.last_of("ann", here, other) == {"a"}
+    world.choice.give_up("ann", here)
+    world.clock.now_s += GIVEN_UP_S
+    assert world.last_of("ann", here, other) == set()
 
 
 def test_an_avoided_replica_comes_behind_a_stale_one_and_among_avoided_ones_the_first_due() -> None:

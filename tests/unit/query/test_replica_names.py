@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from query.caller import ANYONE
-from query.calling.call import resolve_tool
-from query.calling.request import CallRequest
+from query.calling.call import CallRequest, resolve_tool
 from query.calling.tool_lookup import ResolvedName, resolve_tool_name
 from query.catalogue import Catalogue
 from query.records import Ledger

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mcp import Client
 
 from query.answers.budget import PagedRequest, ToolRequest
-from query.calling.request import CallRequest
+from query.calling.call import CallRequest
 from query.mcp import service_of
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest
