@@ -58,7 +58,7 @@ def open_service(url: str | None, token: str | None, data_dir: Path | None = Non
     if url:
         return Service(url, token)
     from shared.settings import load_settings  # noqa: PLC0415  # a URL needs no settings
-    from toolscale.client.instance import service_of  # noqa: PLC0415
+    from toolscale.client.background import service_of  # noqa: PLC0415
 
     found = service_of(load_settings(data_dir=data_dir))
     return Service(found.url, token or found.secret or None)

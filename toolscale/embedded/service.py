@@ -35,11 +35,11 @@ from shared.settings import Settings
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import is_published
-from toolscale.client.program import stdio_command
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
+from toolscale.stdio import stdio_command
 from workers.emit import Emitter
 from workers.events_api.api import EventRecorder, events_route
 from workers.events_api.producers import producers_of
