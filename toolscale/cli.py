@@ -52,7 +52,8 @@ def _serving() -> Callable[[], None] | None:
     """
     if not {"--stdio", "--background"}.intersection(sys.argv[2:]):
         return None
-    from toolscale.client.instance import HELD, place_of_command, try_hold  # noqa: PLC0415
+    from toolscale.client.background import HELD, place_of_command  # noqa: PLC0415
+    from toolscale.client.instance import try_hold  # noqa: PLC0415
 
     place = place_of_command(sys.argv[2:])
     if place is None:

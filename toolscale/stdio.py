@@ -2,9 +2,17 @@
 
 client ─ lines ─▶ proxy ─ POST /mcp ─▶ the service of the data directory, which starts where none runs
 
-The service keeps no sessions. The proxy remembers what an older client said in its handshake, and asks it the questions
-of the service. Each request has a thread and a connection, which ends when the client cancels. This module imports
-little: it is loaded for each session of a client.
+A request of the client passes these steps:
+
+1. `_receive` reads its line, and gives it a thread.
+2. `_forward` repeats the next steps until the service has received it, and once more if it only reads.
+3. `_reach` finds or starts the service, and attends: the service stays while a client does.
+4. `_post` sends it, on a connection of its own, which ends when the client cancels.
+5. `_deliver` writes the answer. If the service asks the client something instead, `_with_answers` does that, and the
+   request goes to the service again, with the answers.
+
+The service keeps no sessions. It can ask a client only by a result of the revision 2026-07-28, so the proxy translates
+the calls of older clients that can be asked. This module imports little: it is loaded for each session of a client.
 """
 
 from __future__ import annotations
@@ -23,13 +31,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType
-from typing import IO, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
 from shared.errors import ConfigInvalid, ServiceRejected, ServiceUnreachable, ToolscaleError
-from toolscale.client.instance import ATTEND_PATH, START_WITHIN_S, TIMEOUT_S, Instance, Place, Service, requested
+from toolscale.client.background import START_WITHIN_S, Background, Place
+from toolscale.client.instance import ATTEND_PATH, TIMEOUT_S, Instance, requested
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 GROUPS_HEADER, TOOLSET_HEADER = "Toolscale-Groups", "Toolscale-Toolset"
 
@@ -57,61 +69,35 @@ _OF_NEWER_RESULTS = ("resultType", "ttlMs", "cacheScope")
 Message = dict[str, Any]
 
 
-class _NotReceived(Exception):
-    """The service has ended, or is starting, and did not receive the request."""
+def stdio_command(settings: Settings) -> list[str]:
+    """Return the command that serves this data directory over stdio, with absolute paths."""
+    program = Path(sys.argv[0]).resolve()  # it is often missing in the PATH of a client
+    own = [sys.executable, "-m", "toolscale"] if program.name == "__main__.py" else [str(program)]
+    config = ["--config", str(settings.mcp_config.resolve())] if settings.mcp_config else []
+    return [*own, "serve", "--stdio", *config, "--data-dir", str(settings.data_dir.resolve())]
 
 
-class _Lost(Exception):
-    """The service ended after it had received the request."""
-
-
-@dataclass(eq=False, slots=True)
-class _Exchange:
-    """A request that has no answer yet."""
-
-    request: Message
-    connection: socket.socket | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    answers: SimpleQueue[Message] = field(default_factory=SimpleQueue[Message])
-    """The client's answers to questions of the service."""
-
-    @property
-    def method(self) -> str:
-        return str(self.request["method"])
-
-    @property
-    def params(self) -> Message:
-        return _object(self.request.get("params"))
-
-    @property
-    def is_modern(self) -> bool:
-        return f"{_META}protocolVersion" in _object(self.params.get("_meta"))
-
-    @property
-    def only_reads(self) -> bool:
-        return self.method != "tools/call" or self.params.get("name") in READING
-
-    def cancel(self) -> None:
-        """Close the connection, which ends the request in the service."""
-        self.cancelled.set()
-        self.answers.put({})
-        if self.connection:
-            with suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
+def serve_stdio(place: Place) -> NoReturn:
+    """Answer the client of this process until it closes stdin, or a signal comes; then end the process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(0))
+    groups, toolset = (os.environ.get(f"TOOLSCALE_STDIO_{name}") or None for name in ("GROUPS", "TOOLSET"))
+    Proxy(place, groups, toolset, sys.stdout.buffer).run(iter(sys.stdin.buffer.readline, b""))
+    os._exit(0)  # the threads of open requests end with their connections
 
 
 class Proxy:
     """One client's session. `groups` and `toolset` limit what it sees; None for all."""
 
     def __init__(self, place: Place, groups: str | None, toolset: str | None, to_client: IO[bytes]) -> None:
-        self._service = Service(place)
+        self._background = Background(place)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         # with the secret, these headers limit what the operator sees
         limits = {GROUPS_HEADER: groups, TOOLSET_HEADER: toolset}
         self._headers |= {name: quote(value, safe=",") for name, value in limits.items() if value is not None}
         self._is_limited = groups is not None or toolset is not None
         self._to_client = to_client
-        self._handshake: Message | None = None
+        self._handshake: Message = {}
         self._version: str | None = None
         self._instance: Instance | None = None
         self._attended = ""
@@ -162,7 +148,7 @@ class Proxy:
     def _forward(self, exchange: _Exchange) -> None:
         """Send the request to the service, and again if it was not received, or once if it only reads.
 
-        Raises: the errors of `Service.reach`.
+        Raises: the errors of `Background.reach`.
         """
         body: Message | None = exchange.request
         deadline_s, is_repeatable = time.monotonic() + START_WITHIN_S, exchange.only_reads
@@ -190,7 +176,7 @@ class Proxy:
         """Return the service, and whether it is ready."""
         with self._reaching:  # two requests start one service
             if self._instance is None:
-                instance, step = self._service.reach(max(0.0, deadline_s - time.monotonic()))
+                instance, step = self._background.reach(max(0.0, deadline_s - time.monotonic()))
                 if self._is_limited and not instance.instance_id:
                     raise ConfigInvalid(
                         f"TOOLSCALE_STDIO_GROUPS and TOOLSCALE_STDIO_TOOLSET do not limit clients of {instance.url}; "
@@ -204,17 +190,17 @@ class Proxy:
                     threading.Thread(target=self._attend, args=(instance,), daemon=True).start()
             return self._instance, True
 
-    def _forget(self, instance: Instance) -> None:
-        with self._reaching:
-            if self._instance is instance:
-                self._instance = None
-
     def _attend(self, instance: Instance) -> None:
         """Let the service know this client, so that it stays, until either of them ends."""
         with suppress(OSError):
             requested(instance, "POST", ATTEND_PATH, timeout_s=None)
         self._attended = ""
         self._forget(instance)
+
+    def _forget(self, instance: Instance) -> None:
+        with self._reaching:
+            if self._instance is instance:
+                self._instance = None
 
     def _post(self, instance: Instance, exchange: _Exchange, body: Message) -> Message | None:
         """Forward what the service sends; return its question to the client, which ends the request, or None.
@@ -224,8 +210,7 @@ class Proxy:
         """
         is_translated = self._is_translated(exchange)
         if is_translated:
-            meta = {**_object(exchange.params.get("_meta")), **self._meta()}
-            body = {**body, "params": {**_object(body.get("params")), "_meta": meta}}
+            body = self._in_newest_revision(body)
         address = urlsplit(instance.url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_S)
         try:
@@ -240,9 +225,7 @@ class Proxy:
                 return None
             headers = {**self._headers, **self._headers_of(body), **instance.authorization}
             connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
-            response = connection.getresponse()
-            for text in _messages(response):
-                message = _message(response.status, text)
+            for message, text in _messages(connection.getresponse()):
                 question = self._deliver(exchange, message, text, is_translated=is_translated)
                 if question or exchange.request["id"] not in self._open:
                     return question
@@ -253,20 +236,19 @@ class Proxy:
             connection.close()
 
     def _is_translated(self, exchange: _Exchange) -> bool:
-        """Return whether a call of an older client is sent as one of the newest revision.
-
-        The service has no session in which it could ask such a client; the newest revision asks by a result.
-        """
-        can_be_asked = "elicitation" in _object((self._handshake or {}).get("capabilities"))
+        can_be_asked = "elicitation" in _object(self._handshake.get("capabilities"))
         return can_be_asked and exchange.method == "tools/call" and not exchange.is_modern
 
-    def _meta(self) -> Message:
-        handshake = self._handshake or {}
-        return {
+    def _in_newest_revision(self, body: Message) -> Message:
+        """Return a request of an older client with what it said in its handshake, as the newest revision has it."""
+        params = _object(body.get("params"))
+        meta = {
+            **_object(params.get("_meta")),
             f"{_META}protocolVersion": _MODERN,
-            f"{_META}clientInfo": handshake.get("clientInfo") or {"name": "client", "version": "0"},
-            f"{_META}clientCapabilities": handshake.get("capabilities") or {},
+            f"{_META}clientInfo": self._handshake.get("clientInfo") or {"name": "client", "version": "0"},
+            f"{_META}clientCapabilities": self._handshake.get("capabilities") or {},
         }
+        return {**body, "params": {**params, "_meta": meta}}
 
     def _headers_of(self, body: Message) -> dict[str, str]:
         """Return the headers by which this revision repeats parts of the request."""
@@ -333,17 +315,77 @@ class Proxy:
                 os._exit(0)  # the client has left
 
 
-def serve_stdio(place: Place) -> NoReturn:
-    """Answer the client of this process until it closes stdin, or a signal comes; then end the process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
-    groups, toolset = (os.environ.get(f"TOOLSCALE_STDIO_{name}") or None for name in ("GROUPS", "TOOLSET"))
-    Proxy(place, groups, toolset, sys.stdout.buffer).run(iter(sys.stdin.buffer.readline, b""))
-    os._exit(0)  # the threads of open requests end with their connections
+@dataclass(eq=False, slots=True)
+class _Exchange:
+    """A request that has no answer yet."""
+
+    request: Message
+    connection: socket.socket | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    answers: SimpleQueue[Message] = field(default_factory=SimpleQueue[Message])
+    """The client's answers to questions of the service."""
+
+    @property
+    def method(self) -> str:
+        return str(self.request["method"])
+
+    @property
+    def params(self) -> Message:
+        return _object(self.request.get("params"))
+
+    @property
+    def is_modern(self) -> bool:
+        return f"{_META}protocolVersion" in _object(self.params.get("_meta"))
+
+    @property
+    def only_reads(self) -> bool:
+        return self.method != "tools/call" or self.params.get("name") in READING
+
+    def cancel(self) -> None:
+        """Close the connection, which ends the request in the service."""
+        self.cancelled.set()
+        self.answers.put({})
+        if self.connection:
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    os._exit(0)
+class _NotReceived(Exception):
+    """The service has ended, or is starting, and did not receive the request."""
+
+
+class _Lost(Exception):
+    """The service ended after it had received the request."""
+
+
+def _messages(response: http.client.HTTPResponse) -> Iterator[tuple[Message, bytes]]:
+    """Yield the messages of a response, of an event stream or its body, each with its bytes.
+
+    Raises:
+        _NotReceived: the service is starting.
+        ServiceRejected: it answered in another way.
+    """
+    if "text/event-stream" in (response.getheader("Content-Type") or ""):
+        # the service writes a message as one line
+        data = (line[len(b"data:") :].strip() for line in response if line.startswith(b"data:"))
+        texts: Iterable[bytes] = filter(None, data)
+    else:
+        texts = (response.read(),)
+    for text in texts:
+        message = _parsed(text)
+        if "jsonrpc" in message:
+            yield message, text
+        elif response.status == HTTPStatus.SERVICE_UNAVAILABLE and "doing" in message:
+            raise _NotReceived
+        else:
+            raise ServiceRejected(f"the service answered {response.status}: {text[:500].decode(errors='replace')}")
+
+
+def _header(value: str) -> str:
+    """Return the text as MCP encodes it in a header."""
+    if re.fullmatch(r"[\x20-\x7E]*", value) and value == value.strip() and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode(errors='surrogatepass')).decode()}?="
 
 
 def _object(value: object) -> Message:
@@ -355,35 +397,3 @@ def _parsed(line: bytes) -> Message:
         return _object(json.loads(line))
     except (ValueError, RecursionError):
         return {}
-
-
-def _message(status: int, text: bytes) -> Message:
-    """Return a message of the service.
-
-    Raises:
-        _NotReceived: the service is starting.
-        ServiceRejected: it answered in another way.
-    """
-    message = _parsed(text)
-    if "jsonrpc" in message:
-        return message
-    if status == HTTPStatus.SERVICE_UNAVAILABLE and "doing" in message:
-        raise _NotReceived
-    raise ServiceRejected(f"the service answered {status}: {text[:500].decode(errors='replace')}")
-
-
-def _messages(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the messages of a response: of an event stream, or its body."""
-    if "text/event-stream" not in (response.getheader("Content-Type") or ""):
-        yield response.read()
-        return
-    for line in response:
-        if line.startswith(b"data:") and (text := line[len(b"data:") :].strip()):
-            yield text  # the service writes a message as one line
-
-
-def _header(value: str) -> str:
-    """Return the text as MCP encodes it in a header."""
-    if re.fullmatch(r"[\x20-\x7E]*", value) and value == value.strip() and not value.startswith("=?base64?"):
-        return value
-    return f"=?base64?{base64.b64encode(value.encode(errors='surrogatepass')).decode()}?="

@@ -30,7 +30,8 @@ from tests.support.processes import Composition
 from tests.support.stdio_client import MODERN, StdioClient, stdio_client
 from tests.support.waiting import eventually
 from tests.support.warm import run
-from toolscale.client.instance import FILE, service_of
+from toolscale.client.background import service_of
+from toolscale.client.instance import FILE
 
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 HEAVY = ("anyio", "httpx2", "mcp", "numpy", "pydantic", "rich", "starlette", "structlog", "typer", "uvicorn")

@@ -12,16 +12,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-import httpx2
-
 from query.caller import COMMAND_LINE
 from shared.errors import ConfigInvalid, ServiceRejected, ServiceUnreachable
 from shared.quoting import printable
+from toolscale.client.background import service_of
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    import httpx2
 
 REVISION = "2026-07-28"
 TIMEOUT_S = 60.0
@@ -58,7 +58,6 @@ def open_service(url: str | None, token: str | None, data_dir: Path | None = Non
     if url:
         return Service(url, token)
     from shared.settings import load_settings  # noqa: PLC0415  # a URL needs no settings
-    from toolscale.client.instance import service_of  # noqa: PLC0415
 
     found = service_of(load_settings(data_dir=data_dir))
     return Service(found.url, token or found.secret or None)
@@ -89,6 +88,8 @@ class Service:
         Raises:
             ConfigInvalid: this is no URL of HTTP.
         """
+        import httpx2  # noqa: PLC0415  # `toolscale --help` loads all commands, and needs no HTTP
+
         self.mcp_url = mcp_address(url)
         parts = urlsplit(self.mcp_url)
         self.url = parts._replace(path=re.sub(r"/mcp(/[^/]+)?$", "", parts.path), query="").geturl()
@@ -224,6 +225,8 @@ class Service:
     def _response(
         self, method: str, url: str, body: object, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
+        import httpx2  # noqa: PLC0415  # as above
+
         content = None if body is None else json.dumps(body)  # in ASCII: texts may have lone surrogates
         sent = {"Content-Type": "application/json", **(headers or {})}
         try:

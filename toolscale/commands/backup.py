@@ -12,6 +12,7 @@ import typer
 
 from shared.errors import BackupInvalid
 from shared.quoting import printable
+from toolscale.client.operations import open_operations
 from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import print_json, print_lines, working
 
@@ -44,8 +45,6 @@ def backup(
 ) -> None:
     """Write servers, accepted definitions, toolsets and savings into a new directory, as lines of JSON."""
     from shared.service.files import write_private  # noqa: PLC0415
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     lines: dict[Kind, int] = {}
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,8 +78,6 @@ def restore(
 
     It may be repeated. The workers, or `toolscale serve`, then list the restored servers.
     """
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     content = read_backup(directory)
     results: dict[Kind, Object] = {}
     with working("Restoring ..."), open_operations(url, token, data_dir) as operations:

@@ -58,8 +58,8 @@ def connect(
 
 def connection_of(settings: Settings, url: str | None) -> Connection:
     """Return the connection to the service at a URL, or to a process that the client starts."""
-    from toolscale.client.program import stdio_command  # noqa: PLC0415
     from toolscale.client.service import mcp_address  # noqa: PLC0415  # loads the HTTP client
+    from toolscale.stdio import stdio_command  # noqa: PLC0415
 
     if url is None:
         return Connection(stdio_command(settings))

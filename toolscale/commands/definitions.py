@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shared.quoting import printable
+from toolscale.client.operations import open_operations
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, TokenOption, UrlOption
 from toolscale.console import print_json, print_lines
 
@@ -29,8 +30,6 @@ def diff(
     data_dir: DataDirOption = None,
 ) -> None:
     """Compare the accepted definitions of a server's tools with the current ones."""
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     with open_operations(url, token, data_dir) as operations:
         found = operations.changes(server, tools or [])
     if as_json:
@@ -56,8 +55,6 @@ def approve(
 
     TOOL@DIGEST, as diff prints it, accepts a tool only if it did not change again since.
     """
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     with open_operations(url, token, data_dir) as operations:
         approval = operations.approve(server, tools or [])
     request = approval["request"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,8 @@ import typer
 from shared.catalog import Transport
 from shared.errors import Permanent, ServerUnknown
 from shared.quoting import printable
+from toolscale.client.operations import open_operations
+from toolscale.client.service import Service
 from toolscale.commands.help import command, group
 from toolscale.commands.options import (
     DataDirOption,
@@ -29,11 +30,8 @@ from toolscale.commands.options import (
 from toolscale.console import Column, err, print_json, print_lines, print_table
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from query.operations import Operations
     from shared.intents.intent import Intent
-    from toolscale.client.service import Service
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the reconciliation; exit code 1 if it fails.")]
 
@@ -105,8 +103,6 @@ def resync(
     data_dir: DataDirOption = None,
 ) -> None:
     """Reconcile these servers, or every server that should run, now."""
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     with open_operations(url, token, data_dir) as operations:
         recorded = operations.resync(servers or [])
         if recorded:
@@ -126,8 +122,6 @@ def dead_letters(
 
     With --json, each has its whole message. After a repair, send an event again with `toolscale emit event`.
     """
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     with open_operations(url, token, data_dir) as operations:
         letters = operations.dead_letters(limit)
     if as_json:
@@ -155,28 +149,19 @@ def _document(kind: str, data: Object) -> Object:
 
 
 def _emit(raw: str | Object, wait: bool, as_json: bool, data_dir: Path | None) -> None:
-    from toolscale.client.operations import open_operations  # noqa: PLC0415  # loads the clients of the stores
-
     # `--url` is that of the announced server
     url, token = os.environ.get("TOOLSCALE_URL"), os.environ.get("TOOLSCALE_TOKEN")
     with open_operations(url, token, data_dir) as operations:
-        with _near_names(raw, operations):
+        try:
             recorded = operations.record(raw)
+        except Permanent as error:
+            if isinstance(raw, dict) and str(error).startswith("data.server_id:"):
+                known = [intent["server_id"] for intent in operations.intents_of()]
+                near = ServerUnknown.near(raw["data"]["server_id"], known).candidates
+                if near and raw["data"]["server_id"] not in known:
+                    err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
+            raise
         _report(operations, [recorded], data_dir, wait=wait, as_json=as_json, is_one=True)
-
-
-@contextmanager
-def _near_names(raw: str | Object, operations: Operations | Service) -> Generator[None]:
-    """Print similar server ids if an event names an unknown server."""
-    try:
-        yield
-    except Permanent as error:
-        if isinstance(raw, dict) and str(error).startswith("data.server_id:"):
-            known = [intent["server_id"] for intent in operations.intents_of()]
-            near = ServerUnknown.near(raw["data"]["server_id"], known).candidates
-            if near and raw["data"]["server_id"] not in known:
-                err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
-        raise
 
 
 def _report(
@@ -210,9 +195,20 @@ def _report(
         ]
         failed = False
     else:
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         settings = load_settings(data_dir=data_dir)
         waited = wait_for(read, emitted, patience_s(settings), threading.Event(), install_s=STDIO_START_TIMEOUT_S)
-        with _progress() as progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("servers"))
+        # on stderr; nothing where that is no terminal
+        bar = Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal)
+        with bar as progress:
             results = list(progress.track(waited, total=len(emitted), description="Reconciling"))
         results.sort(key=lambda result: result.emitted.server_id)
         documents, sentences = [result.as_object() for result in results], [result.sentence for result in results]
@@ -229,11 +225,3 @@ def _intent(document: Object) -> Intent:
     from shared.intents.intent import Intent  # noqa: PLC0415  # loads the models of the intents
 
     return Intent.model_validate(document, extra="ignore")
-
-
-def _progress() -> Progress:
-    """Return a display of ended and all servers on stderr; nothing where that is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("servers"))
-    return Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal)

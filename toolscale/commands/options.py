@@ -8,6 +8,10 @@ from typing import Annotated
 
 import typer
 
+from shared.errors import ToolscaleError
+from toolscale.client.instance import FILE
+from toolscale.client.service import open_service
+
 
 def key_and_value(text: str, name: str) -> tuple[str, str]:
     """Return the parts of KEY=VALUE.
@@ -23,14 +27,12 @@ def key_and_value(text: str, name: str) -> tuple[str, str]:
 
 def complete_server() -> list[str]:
     """Return the server ids that a shell may complete: those of a running service, since none is started for this."""
-    from shared.errors import ToolscaleError  # noqa: PLC0415
     from shared.settings import load_settings  # noqa: PLC0415
-    from toolscale.client.service import open_service  # noqa: PLC0415
 
     url, token = os.environ.get("TOOLSCALE_URL"), os.environ.get("TOOLSCALE_TOKEN")
     try:
         settings = load_settings()
-        if not (url or settings.redis_url or (settings.data_dir / "service.json").exists()):
+        if not (url or settings.redis_url or (settings.data_dir / FILE).exists()):
             return []
         with open_service(url, token) as service:
             return [row["server_id"] for row in service.servers()["servers"]]

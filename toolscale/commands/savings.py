@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared.quoting import printable
+from toolscale.client.service import open_service
 from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import number_table, out, print_json, thousands
 
@@ -28,8 +29,6 @@ def savings(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show the tokens saved, net and gross, by day, and the use of servers and tools."""
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     with open_service(url, token, data_dir) as service:
         report = service.get("/api/savings", period=period)
     if as_json:
@@ -50,8 +49,6 @@ def advice(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show which tools to offer directly and which to drop, from the calls of 30 days."""
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     with open_service(url, token, data_dir) as service:
         found = service.get("/api/advice", toolset=toolset, budget=budget)
     if as_json:

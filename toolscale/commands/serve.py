@@ -10,7 +10,7 @@ import typer
 
 from shared.service.logging import configure_logging
 from shared.settings import load_settings, warn_of_removed_settings
-from toolscale.client.instance import place_of
+from toolscale.client.background import place_of
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, print_json
 from toolscale.stdio import serve_stdio

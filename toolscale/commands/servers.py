@@ -14,6 +14,7 @@ import typer
 from shared.amounts import ago, ahead
 from shared.errors import ServerUnknown, ServiceRejected
 from shared.quoting import printable
+from toolscale.client.service import open_service
 from toolscale.commands.options import (
     DataDirOption,
     JsonOption,
@@ -68,8 +69,6 @@ def list_servers(
     During a change of the model, stderr shows its progress.
     A followed mcp.json is named on stderr; its left-out entries are in the table, with the reasons.
     """
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     if watch and as_json:
         raise typer.BadParameter("--watch shows a table, so it excludes --json")
     with open_service(url, token, data_dir) as service:
@@ -160,8 +159,6 @@ def logs(
 
 
 def _server(server: str, lines: int, url: str | None, token: str | None, data_dir: Any) -> Row:
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     with open_service(url, token, data_dir) as service:
         found: Row = service.get(f"/api/servers/{quote(server)}", lines=lines)
     return found

@@ -49,11 +49,16 @@ def new(
         raise ConfigInvalid("name the tools that it sees: --groups a,b or --all-groups")
     if operates and (toolset or not all_groups):
         raise ConfigInvalid("--operates is for every server, so it needs --all-groups and no --toolset")
+    permissions: set[Permission] = {"catalog:read"} if read_only else set(USING)
+    if manages_toolsets:
+        permissions.add("toolsets:write")
+    if operates:
+        permissions.add("operate")
     entry = _checked(
         TokenEntry,
         sha256=digest(token),
         groups=["*"] if all_groups else _parts(groups),
-        permissions=_permissions(read_only, manages_toolsets, operates),
+        permissions=frozenset(permissions),
         toolset=toolset,
         budget_tokens=budget_tokens,
         enforce_budget=enforce_budget,
@@ -117,15 +122,6 @@ def _print(name: str, token: str, table: str, setting: str, *, as_json: bool) ->
     out.print(token, soft_wrap=True, highlight=False)
     err.print(f"\nFor the file of {setting}:\n")
     out.print(table, soft_wrap=True, highlight=False, markup=False)
-
-
-def _permissions(read_only: bool, manages_toolsets: bool, operates: bool) -> frozenset[Permission]:
-    permissions: set[Permission] = {"catalog:read"} if read_only else set(USING)
-    if manages_toolsets:
-        permissions.add("toolsets:write")
-    if operates:
-        permissions.add("operate")
-    return frozenset(permissions)
 
 
 def _parts(text: str | None) -> list[str]:

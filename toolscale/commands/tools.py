@@ -6,13 +6,14 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from query.answers.answer import type_name
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
+from toolscale.client.service import open_service
 from toolscale.commands.options import (
     DataDirOption,
     JsonOption,
@@ -22,9 +23,6 @@ from toolscale.commands.options import (
     key_and_value,
 )
 from toolscale.console import Column, err, out, print_json, print_table, thousands, working
-
-if TYPE_CHECKING:
-    from toolscale.client.service import Service
 
 Object = dict[str, Any]
 Detail = Literal["summary", "detailed", "full", "auto"]
@@ -54,8 +52,6 @@ def find(
     data_dir: DataDirOption = None,
 ) -> None:
     """Find the tools for a task, as find_tool does for an agent, and show the saving."""
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     arguments: Object = {"tool_description": " ".join(query), "limit": limit, "read_only": read_only}
     arguments |= {"detail": detail if as_json else "summary"}
     arguments |= {name: value for name, value in (("servers", server), ("groups", group)) if value}
@@ -103,8 +99,6 @@ def describe(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show a tool: its description, its parameters and its tokens."""
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     with working(_ASKING), open_service(url, token, data_dir) as service:
         found = description(service.ask("describe_tool", {"names": [tool]}), tool)
     if as_json:
@@ -137,11 +131,19 @@ def call(
     If the operator's policy requires a confirmation, it asks; without a terminal, that needs --yes.
     Exit code 1 means that the tool reports an error.
     """
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
     given = [key_and_value(text, "KEY=VALUE") for text in arguments or ()]
+
+    def confirm(question: str) -> bool:
+        if yes:
+            return True
+        if not (sys.stdin.isatty() and err.is_terminal):
+            raise ServiceRejected(f"the operator's policy asks before this call; confirm it with --yes: {question}")
+        return typer.confirm(printable(question), err=True)
+
     with open_service(url, token, data_dir) as service:
-        result = _called(service, tool, given, is_confirmed=yes)
+        with working(_ASKING):
+            found = description(service.ask("describe_tool", {"names": [tool]}), tool)
+        result = service.call("call_tool", {"tool_name": tool, "parameters": arguments_of(found, given)}, confirm)
     if as_json:
         print_json({name: value for name, value in result.items() if name not in ("resultType", "_meta")})
     else:
@@ -149,22 +151,6 @@ def call(
             (err if result.get("isError") else out).print(printable(line), highlight=False, soft_wrap=True)
     if result.get("isError"):
         raise typer.Exit(1)
-
-
-def _called(service: Service, tool: str, given: Iterable[tuple[str, str]], *, is_confirmed: bool) -> Object:
-    """Return the result of a call, whose arguments are converted by the tool's input schema."""
-    with working(_ASKING):
-        found = description(service.ask("describe_tool", {"names": [tool]}), tool)
-    request = {"tool_name": tool, "parameters": arguments_of(found, given)}
-
-    def confirm(question: str) -> bool:
-        if is_confirmed:
-            return True
-        if not (sys.stdin.isatty() and err.is_terminal):
-            raise ServiceRejected(f"the operator's policy asks before this call; confirm it with --yes: {question}")
-        return typer.confirm(printable(question), err=True)
-
-    return service.call("call_tool", request, confirm)
 
 
 def description(answer: Object, name: str) -> Object:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from shared.quoting import printable
+from toolscale.client.service import open_service
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import Column, print_json, print_lines, print_table
-
-if TYPE_CHECKING:
-    from toolscale.client.service import Service
 
 toolset_app = group(
     "Named subsets of the catalogue, kept by a running service.",
@@ -41,7 +38,7 @@ def create(
     """Write a toolset, replacing the one of this name."""
     toolset: dict[str, Any] = {"name": name, "tools": tools, "description": description, "enforce": enforce}
     toolset |= {"budget_tokens": budget_tokens} if budget_tokens else {}
-    with _service(url, token, data_dir) as service:
+    with open_service(url, token, data_dir) as service:
         _print_toolset(service.put(_path(name), toolset), as_json=as_json)
 
 
@@ -54,7 +51,7 @@ def show(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show a toolset: its entries, its budget and its purpose."""
-    with _service(url, token, data_dir) as service:
+    with open_service(url, token, data_dir) as service:
         _print_toolset(service.get(_path(name)), as_json=as_json)
 
 
@@ -66,7 +63,7 @@ def list_toolsets(
     data_dir: DataDirOption = None,
 ) -> None:
     """Show all toolsets."""
-    with _service(url, token, data_dir) as service:
+    with open_service(url, token, data_dir) as service:
         toolsets = service.get("/toolsets")["toolsets"]
     if as_json:
         print_json(toolsets)
@@ -90,7 +87,7 @@ def delete(
     data_dir: DataDirOption = None,
 ) -> None:
     """Delete a toolset; callers whose tokens name it see nothing from then on."""
-    with _service(url, token, data_dir) as service:
+    with open_service(url, token, data_dir) as service:
         service.delete(_path(name))
     if as_json:
         print_json({"deleted": name})
@@ -115,9 +112,3 @@ def _path(name: str) -> str:
 
 def _budget(toolset: dict[str, Any]) -> str:
     return f"{toolset.get('budget_tokens', '')}{' enforced' if toolset['enforce'] else ''}"
-
-
-def _service(url: str | None, token: str | None, data_dir: Path | None) -> Service:
-    from toolscale.client.service import open_service  # noqa: PLC0415  # loads the HTTP client
-
-    return open_service(url, token, data_dir)

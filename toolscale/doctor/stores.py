@@ -25,7 +25,7 @@ from shared.index.versions import IndexStore, IndexVersion
 from shared.intents.intents import open_intents
 from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
 from shared.settings import Settings
-from toolscale.client.instance import service_url
+from toolscale.client.background import service_url
 from toolscale.doctor.finding import Finding, ok, problem, warning
 
 SKEW_S = 2.0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -35,11 +33,11 @@ from shared.settings import Settings
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import is_published
-from toolscale.client.program import stdio_command
 from toolscale.console import err
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
+from toolscale.stdio import stdio_command
 from workers.emit import Emitter
 from workers.events_api.api import EventRecorder, events_route
 from workers.events_api.producers import producers_of
@@ -47,11 +45,8 @@ from workers.monitoring.metrics import BacklogGauges
 from workers.notifications.supervisor import listeners_running
 
 if TYPE_CHECKING:
-    from starlette.routing import Route
-
     from query.early import Listed
     from query.listener import HttpListener
-    from shared.intents.intents import Intents
     from toolscale.client.instance import Instance
 
 IDLE_CHECK_S = 10.0
@@ -74,57 +69,34 @@ def running(settings: Settings) -> Generator[RunningService]:
     Raises:
         ConfigInvalid: the file has no usable server, or another process uses the data directory.
     """
-    if settings.mcp_config:
-        _check(settings.mcp_config)
-    with _running(settings) as (embedded, catalogue):
-        yield RunningService(embedded, catalogue)
-
-
-@contextmanager
-def _running(settings: Settings) -> Generator[tuple[Embedded, Catalogue]]:
+    path = settings.mcp_config
+    if path:  # an invalid file after the start changes nothing
+        config = read_config(path, full_environment())
+        if config.problems and not config.announcements:
+            raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
     allow_turns(index_is_embedded=settings.qdrant_url is None)
-    with (
-        run_embedded(settings) as embedded,
-        _servers(embedded, settings.mcp_config),
-        _notifications(settings, embedded),
-        live_index(embedded.versions) as followed,
-        closing(open_usage(settings)) as usage,
-        recorded(live_catalogue(followed, settings), usage) as catalogue,
-        sampling(usage, catalogue.ledger, catalogue.encoding),
-    ):
-        yield embedded, replace(catalogue, dead_letters=partial(_dead_letters, embedded.deps.intents))
+    with run_embedded(settings) as embedded, ExitStack() as sources:
+        intents = embedded.deps.intents
+        if path:
+            sources.enter_context(embedded.following(path))
+        else:
+            embedded.announce(Config())  # the servers of earlier events again
+        if settings.subscribe != "none":
+            sources.enter_context(listeners_running(settings, intents, embedded.emit))
 
+        def dead_letters() -> int | None:
+            try:
+                return intents.backlog().dead_letters
+            except IntentsUnavailable:
+                return None
 
-def _dead_letters(intents: Intents) -> int | None:
-    """Return the number of dead letters, None if the store does not answer."""
-    try:
-        return intents.backlog().dead_letters
-    except IntentsUnavailable:
-        return None
-
-
-def _check(path: Path) -> None:
-    """Reject a file without a usable server. An invalid file after the start changes nothing."""
-    config = read_config(path, full_environment())
-    if config.problems and not config.announcements:
-        raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
-
-
-@contextmanager
-def _servers(embedded: Embedded, path: Path | None) -> Generator[None]:
-    """Follow the file if there is one, else announce the servers of earlier events again."""
-    if path:
-        with embedded.following(path):
-            yield
-    else:
-        embedded.announce(Config())
-        yield
-
-
-def _notifications(settings: Settings, embedded: Embedded) -> AbstractContextManager[None]:
-    if settings.subscribe == "none":
-        return nullcontext()
-    return listeners_running(settings, embedded.deps.intents, embedded.emit)
+        with (
+            live_index(embedded.versions) as followed,
+            closing(open_usage(settings)) as usage,
+            recorded(live_catalogue(followed, settings), usage) as catalogue,
+            sampling(usage, catalogue.ledger, catalogue.encoding),
+        ):
+            yield RunningService(embedded, replace(catalogue, dead_letters=dead_letters))
 
 
 def answer(
@@ -135,75 +107,56 @@ def answer(
     The lists of tools that were sent before are recorded now.
     """
     embedded, catalogue = service.embedded, service.catalogue
+    settings, intents, usage = embedded.settings, embedded.deps.intents, catalogue.usage
+    assert usage  # every service has one
     for context, page in lists:
         record_list(catalogue, caller_or_anyone(context), page, context, is_first=True)
-    with _events_routes(embedded) as events, ExitStack() as running:
-        server = service_of(catalogue, upstreams_of(embedded.settings), caller_of_request)
-        backlog = BacklogGauges(embedded.deps.intents.backlog)
-        metrics = metrics_route(catalogue, listener, is_open=embedded.settings.metrics_public, gauges=[backlog])
-        intents = embedded.deps.intents
-        logs = log_directory(embedded.settings)
-        api = api_routes(catalogue, listener, intents, operations_of(embedded, catalogue), logs)
-        http: HttpServer
-        end = (lambda: http.stop()) if instance.is_background else None
-        of_clients = use_routes(use, lambda: http.is_ending, end)
+    emitter = Emitter(intents, embedded.wake, times.REDELIVER_AFTER_S)
+    stores = Stores(intents, catalogue.index, usage, settings.savings_keep_days)
+    operations = Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
+    http: HttpServer
+    with ExitStack() as beside:
+        routes = [
+            *page_routes(catalogue, listener),
+            metrics_route(
+                catalogue, listener, is_open=settings.metrics_public, gauges=[BacklogGauges(intents.backlog)]
+            ),
+            *api_routes(catalogue, listener, intents, operations, log_directory(settings)),
+            *use_routes(use, lambda: http.is_ending, (lambda: http.stop()) if instance.is_background else None),
+        ]
+        if producers := producers_of(settings):
+            recorder = beside.enter_context(closing(EventRecorder(emitter)))
+            routes.append(events_route(recorder, producers=producers))
         http = HttpServer(
-            server,
+            service_of(catalogue, upstreams_of(settings), caller_of_request),
             listener,
             index=catalogue.index,
-            routes=[*page_routes(catalogue, listener), *events, metrics, *api, *of_clients],
+            routes=routes,
             checks=embedded.checks,
             followed_config=catalogue.followed_config,
             instance_id=instance.instance_id,
-            grace_s=grace_s_of(embedded.settings),
+            grace_s=grace_s_of(settings),
             door=lambda app: Door(app, instance.secret, use),
         )
+
+        def end_if_unused() -> None:
+            # no client finds a service whose data directory is gone
+            if use.idle_s > IDLE_S or not is_published(instance, settings.data_dir):
+                _log.info("service_idle", idle_s=round(use.idle_s))
+                http.stop()
+
         if instance.is_background:
-            running.enter_context(
-                every(
-                    IDLE_CHECK_S,
-                    partial(_end_if_unused, use, http, partial(is_published, instance, embedded.settings.data_dir)),
-                    "idle_check_failed",
-                )
-            )
+            beside.enter_context(every(IDLE_CHECK_S, end_if_unused, "idle_check_failed"))
         else:
-            err.print(connection_help(http.url, embedded.settings), highlight=False, soft_wrap=True, markup=False)
+            err.print(connection_help(http.url, settings), highlight=False, soft_wrap=True, markup=False)
         if err.is_terminal:  # elsewhere the log has an event for each listing
-            running.enter_context(report_startup(embedded, catalogue, _print))
+            beside.enter_context(report_startup(embedded, catalogue, _print))
         tune_interpreter()
         http.run()
 
 
-def _end_if_unused(use: Use, http: HttpServer, can_be_found: Callable[[], bool]) -> None:
-    """End a background service that no client used for IDLE_S, or that none finds: its data directory is gone."""
-    if use.idle_s > IDLE_S or not can_be_found():
-        _log.info("service_idle", idle_s=round(use.idle_s))
-        http.stop()
-
-
-def operations_of(embedded: Embedded, catalogue: Catalogue) -> Operations:
-    """Return the operations on the stores of this process, for the command line."""
-    intents, usage = embedded.deps.intents, catalogue.usage
-    assert usage  # every service has one
-    emitter = Emitter(intents, embedded.wake, times.REDELIVER_AFTER_S)
-    stores = Stores(intents, catalogue.index, usage, embedded.settings.savings_keep_days)
-    return Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
-
-
 def _print(line: str) -> None:
     err.print(printable(line), highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _events_routes(embedded: Embedded) -> Generator[list[Route]]:
-    """Yield the route of the events API if a producer has a token."""
-    producers = producers_of(embedded.settings)
-    if producers is None:
-        yield []
-        return
-    emitter = Emitter(embedded.deps.intents, embedded.wake, times.REDELIVER_AFTER_S)
-    with closing(EventRecorder(emitter)) as recorder:
-        yield [events_route(recorder, producers=producers)]
 
 
 def connection_help(url: str, settings: Settings) -> str:

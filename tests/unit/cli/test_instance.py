@@ -37,20 +37,8 @@ from shared.settings import Settings, load_settings
 from tests.support.calling import catalogue_of, upstreams_to
 from tests.support.http_callers import static
 from tests.support.waiting import eventually
-from toolscale.client.instance import (
-    ATTEND_PATH,
-    FILE,
-    LOG,
-    STOP_PATH,
-    Instance,
-    Place,
-    Service,
-    place_of,
-    place_of_command,
-    published,
-    service_url,
-    try_hold,
-)
+from toolscale.client.background import Background, Place, place_of, place_of_command, service_url
+from toolscale.client.instance import ATTEND_PATH, FILE, LOG, STOP_PATH, Instance, published, try_hold
 from toolscale.embedded import serve
 from toolscale.embedded.door import Door, Use, use_routes
 from toolscale.embedded.starting import Startup, answering
@@ -154,7 +142,7 @@ def test_until_the_service_is_there_its_port_answers_503_with_the_present_step(s
             startup.begin("opening the index")
             with pytest.raises(ServiceUnreachable, match=r"is starting \(opening the index\); try again"):
                 service_url(settings)
-            found = Service(place_of(settings)).reach()
+            found = Background(place_of(settings)).reach()
             get = {path: httpx2.get(listener.address + path, trust_env=False) for path in ("/healthz", "/readyz")}
             post = httpx2.post(f"{listener.address}/mcp", json={}, trust_env=False)
         with socket.create_connection(listener.server_socket.getsockname(), timeout=5):
@@ -289,9 +277,9 @@ def test_a_service_in_a_terminal_is_used_in_any_environment_and_with_its_own_mcp
         published(settings.data_dir, listener.address, environment={}, mcp_config=own) as instance,
         answering(listener, Startup(lambda _: None), instance, Use()),
     ):
-        found, _ = Service(Place(tmp_path)).reach()
+        found, _ = Background(Place(tmp_path)).reach()
         with pytest.raises(ConfigInvalid, match=re.escape(f"follows {own}, not {other}")):
-            Service(Place(tmp_path, other)).reach()
+            Background(Place(tmp_path, other)).reach()
 
     assert found == instance
 
@@ -304,10 +292,10 @@ def starters() -> list[psutil.Process]:
 
 def test_a_client_waits_for_the_process_with_the_lock_which_does_not_answer_yet(settings: Settings) -> None:
     found: list[Instance] = []
-    service, held = Service(place_of(settings)), try_hold(settings.data_dir)
+    background, held = Background(place_of(settings)), try_hold(settings.data_dir)
     assert held
     with held, closing(open_listener(settings)) as listener:
-        waiting = threading.Thread(target=lambda: found.append(service.reach()[0]))
+        waiting = threading.Thread(target=lambda: found.append(background.reach()[0]))
         waiting.start()
         eventually((settings.data_dir / LOG).exists, what="an attempt to start a service")
         with (
@@ -316,17 +304,17 @@ def test_a_client_waits_for_the_process_with_the_lock_which_does_not_answer_yet(
         ):
             waiting.join(60)
         eventually(lambda: not starters(), what="the end of the attempts, which do not get the lock")
-        service.leave_running()
+        background.leave_running()
 
     assert found == [own]
 
 
 def test_with_a_server_for_qdrant_or_redis_nothing_starts_by_itself(tmp_path: Path) -> None:
     with pytest.raises(ServiceUnreachable, match="no service of"):
-        Service(Place(tmp_path, has_servers=True)).reach()
+        Background(Place(tmp_path, has_servers=True)).reach()
 
     assert list(tmp_path.iterdir()) == []
-    assert Service(Place(tmp_path, own_url="http://127.0.0.1:8765", has_servers=True)).reach()[0].instance_id == ""
+    assert Background(Place(tmp_path, own_url="http://127.0.0.1:8765", has_servers=True)).reach()[0].instance_id == ""
 
 
 def test_a_file_of_an_earlier_version_names_a_service_without_a_secret(settings: Settings) -> None:
@@ -334,6 +322,6 @@ def test_a_file_of_an_earlier_version_names_a_service_without_a_secret(settings:
         path = settings.data_dir / FILE
         path.write_text(json.dumps({"url": own.url, "instance_id": own.instance_id}))
         with answering(listener, Startup(lambda _: None), own, Use()):
-            found, _ = Service(place_of(settings)).reach()
+            found, _ = Background(place_of(settings)).reach()
 
     assert (found.secret, found.authorization) == ("", {})

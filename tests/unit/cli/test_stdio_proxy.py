@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from tests.support.stdio_client import MODERN
 from tests.support.waiting import eventually
-from toolscale.client.instance import Place, published
+from toolscale.client.background import Place
+from toolscale.client.instance import published
 from toolscale.stdio import MAY_HAVE_RUN, Proxy
 
 Message = dict[str, Any]
