@@ -8,7 +8,7 @@ from benchmarks.pools.results import Results
 
 Row = Sequence[object]
 
-_DECISION = "../../docs/adr/0014-many-threads-one-embeds.md"
+_DECISION = "../../docs/decisions.md#threads-of-a-worker"
 
 
 def render(results: Results) -> str:
@@ -29,7 +29,7 @@ def _head(results: Results) -> Iterator[str]:
     yield "# How looks share threads and cores"
     yield ""
     yield f"A {results.plan.name} run of `python -m benchmarks.pools` on {results.made_at}."
-    yield f"Rendered from `pools.json`; what follows from it is in [ADR 0014]({_DECISION})."
+    yield f"Rendered from `pools.json`; what follows from it is in [decisions]({_DECISION})."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
 

@@ -8,7 +8,7 @@ from benchmarks.search.results import Milliseconds, Results, Searches, Size
 
 Row = Sequence[object]
 
-_DECISION = "../../docs/adr/0026-exact-embedded-search.md"
+_DECISION = "../../docs/decisions.md#the-embedded-index"
 _PARTS = (
     ("vectors of names", "name_list"),
     ("vectors of texts", "text_list"),
@@ -55,7 +55,7 @@ def _head(results: Results) -> Iterator[str]:
     yield ""
     yield f"On a server of Qdrant {results.server}." if results.server else "In this process, on Qdrant Edge."
     yield f"A {results.plan.name} run of `python -m benchmarks.search` on {results.made_at}."
-    yield f"Rendered from the JSON file beside it; [ADR 0026]({_DECISION}) gives the reasons for exact search."
+    yield f"Rendered from the JSON file beside it; [decisions]({_DECISION}) gives the reasons for exact search."
     yield ""
     yield f"{machine.processor}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}."
 

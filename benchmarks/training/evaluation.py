@@ -34,9 +34,9 @@ from toolscale.lint.shorter import shorter_definitions
 K = 10
 SCORES = "scores.json"
 OWN = QuerySet("own_dev", "own_dev", ("haystack",), 5)
-# ADR 0056 chooses by the mean over these.
+# The rule of docs/model.md chooses by the mean over these.
 CHOOSING = ("livemcp_tasks", "livemcp_agent", "toolsieve", "mcpbench_single", "own_dev")
-# ADR 0056 excludes a model that finds less on one of these.
+# It excludes a model that finds less on one of these.
 GUARDS = ("mcpproxy_golden", "mcpzero_task_dev", "mcpzero_agent_dev")
 
 

@@ -24,7 +24,6 @@ Shares = NDArray[np.float64]
 
 CUTS = (5, 10)
 DRAWS = 2_000
-RULE = "0056-a-model-is-chosen-by-a-rule-written-before.md"
 
 
 class Change(Frozen):
@@ -100,7 +99,7 @@ def render(results: Results) -> str:
 
 def _lines(results: Results) -> Iterator[str]:
     yield from ("# Choice of a bundled model", "")
-    yield f"Rendered from the JSON file beside it; the rule is [ADR 0056](../../docs/adr/{RULE})."
+    yield "Rendered from the JSON file beside it; the rule is [how a model is chosen](../../docs/model.md#how-it-is-chosen)."
     yield from ("", "## Candidates", "")
     yield "Recall at 5 / at 10, in percent, through `find_tool`."
     yield f"*Mean* is that of both over {', '.join(CHOOSING)}; `{results.chosen}` is chosen."

@@ -11,7 +11,7 @@ NOTES = {
 Without `--toolset`, every tool may be chosen, within 4,000 tokens. [page.md](page.md#advice) explains the table.
 """,
     "toolscale backup": """
-[backup.md](backup.md) describes the files, and copies of Redis and Qdrant.
+[deploy.md](deploy.md#backups) describes the files, and copies of Redis and Qdrant.
 """,
     "toolscale import": """
 [importing.md](importing.md) describes the files that it reads and writes.

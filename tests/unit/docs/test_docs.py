@@ -22,7 +22,6 @@ DOCUMENTS = sorted(
     path for folder, pattern in (("", "*.md"), ("docs", "**/*.md"), ("benchmarks", "**/*.md"))
     for path in (ROOT / folder).glob(pattern)
 )  # fmt: skip
-DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -149,25 +148,3 @@ def _leads_somewhere(document: Path, link: str) -> bool:
 def _anchors(document: Path) -> set[str]:
     headings: list[str] = re.findall(r"^#+ (.+)$", text_of(named(document.resolve())), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("decision", DECISIONS, ids=named)
-def test_a_decision_has_its_number_and_its_four_headings(decision: Path) -> None:
-    page = text_of(named(decision))
-
-    assert page.startswith(f"# {decision.name[:4]}: ")
-    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == ["Context", "Options", "Decision", "Consequences"]
-
-
-def test_the_architecture_lists_every_decision_by_its_title() -> None:
-    pattern = r"- \[(\d+)\]\(adr/([^)]+)\): (.+?)(?: \(superseded by \d+\))?\n"
-    listed = re.findall(pattern, text_of("docs/architecture.md"))
-
-    titles = [text_of(named(decision)).splitlines()[0] for decision in DECISIONS]
-    assert [name for _, name, _ in listed] == [decision.name for decision in DECISIONS]
-    assert [f"# {number}: {title}" for number, _, title in listed] == titles
-
-
-def test_each_decision_has_a_number_of_its_own() -> None:
-    numbers = [decision.name[:4] for decision in DECISIONS]
-    assert len(set(numbers)) == len(numbers)
