@@ -156,9 +156,10 @@ def api_routes(
             f"{TOOLSETS_PATH}/{{name}}", "toolsets:write", get=toolsets.one, put=toolsets.put, delete=toolsets.delete
         ),
     ]
-    if operations is None:
-        return routes
+    return routes + (_operation_routes(partial(route, needs="operate"), operations) if operations else [])
 
+
+def _operation_routes(operate: Callable[..., Route], operations: Operations) -> list[Route]:
     def restore(asked: ApiRequest) -> object:
         part = _BackupPart.model_validate({**asked.path, "documents": asked.body})
         return operations.restore(part.kind, part.documents)
@@ -169,9 +170,7 @@ def api_routes(
             cast("str | dict[str, Any]", event) if isinstance(event, str | dict) else json.dumps(event)
         )
 
-    operate = partial(route, needs="operate")
     return [
-        *routes,
         operate(
             f"{PATH}/definitions/{{server_id:path}}",
             get=lambda asked: operations.changes(asked.path["server_id"], asked.names.tools),

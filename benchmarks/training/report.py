@@ -99,7 +99,8 @@ def render(results: Results) -> str:
 
 def _lines(results: Results) -> Iterator[str]:
     yield from ("# Choice of a bundled model", "")
-    yield "Rendered from the JSON file beside it; the rule is [how a model is chosen](../../docs/model.md#how-it-is-chosen)."
+    rule = "[how a model is chosen](../../docs/model.md#how-it-is-chosen)"
+    yield f"Rendered from the JSON file beside it; the rule is {rule}."
     yield from ("", "## Candidates", "")
     yield "Recall at 5 / at 10, in percent, through `find_tool`."
     yield f"*Mean* is that of both over {', '.join(CHOOSING)}; `{results.chosen}` is chosen."

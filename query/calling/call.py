@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -118,10 +119,8 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
         request = {names[0] if key in used else key: value for key, value in request.items()}
     text = request.get("parameters")
     if isinstance(text, str):
-        try:
+        with suppress(ValueError, RecursionError):  # the validation of the field rejects it
             request["parameters"] = json.loads(text) if text.strip() else {}
-        except (ValueError, RecursionError):
-            pass  # the validation of the field rejects it
     return request
 
 

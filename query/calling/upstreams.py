@@ -100,10 +100,7 @@ class Upstreams:
                     raise
                 failures.append(error)
             left = [replica for replica in left if replica.server_id != failures[-1].server_id]
-            if not is_repeatable and failures[-1].delivery is not Delivery.NOT_SENT:
-                stopped = "the tool declares neither readOnlyHint nor idempotentHint"
-            elif anyio.current_time() >= answer_by:
-                stopped = "no time was left"
+            stopped = _reason_to_stop(failures[-1], answer_by, is_repeatable=is_repeatable)
             if left and not stopped:
                 resources.on_failover(failures[-1])
         others = "other replica was" if len(left) == 1 else "other replicas were"
@@ -197,6 +194,13 @@ def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
 
 def _is_unsent(failures: Sequence[ServerError]) -> bool:
     return all(failure.delivery is Delivery.NOT_SENT for failure in failures)
+
+
+def _reason_to_stop(failure: ServerError, answer_by: float, *, is_repeatable: bool) -> str:
+    """Return why no other replica is tried after this failure; empty: one is."""
+    if not is_repeatable and failure.delivery is not Delivery.NOT_SENT:
+        return "the tool declares neither readOnlyHint nor idempotentHint"
+    return "no time was left" if anyio.current_time() >= answer_by else ""
 
 
 def _replicas_failed(failures: Sequence[ServerError], others: str) -> ReplicasFailed:

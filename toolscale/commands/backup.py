@@ -45,6 +45,7 @@ def backup(
 ) -> None:
     """Write servers, accepted definitions, toolsets and savings into a new directory, as lines of JSON."""
     from shared.service.files import write_private  # noqa: PLC0415
+
     lines: dict[Kind, int] = {}
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
