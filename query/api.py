@@ -156,10 +156,15 @@ def api_routes(
             f"{TOOLSETS_PATH}/{{name}}", "toolsets:write", get=toolsets.one, put=toolsets.put, delete=toolsets.delete
         ),
     ]
-    return routes + (_operation_routes(partial(route, needs="operate"), operations) if operations else [])
+    if operations is None:
+        return routes
+    operating = _operation_handlers(operations)
+    return [*routes, *(route(PATH + path, "operate", **handlers) for path, handlers in operating.items())]
 
 
-def _operation_routes(operate: Callable[..., Route], operations: Operations) -> list[Route]:
+def _operation_handlers(operations: Operations) -> dict[str, dict[str, Handler]]:
+    """Return the handlers of the operations by path below PATH and by method."""
+
     def restore(asked: ApiRequest) -> object:
         part = _BackupPart.model_validate({**asked.path, "documents": asked.body})
         return operations.restore(part.kind, part.documents)
@@ -170,25 +175,22 @@ def _operation_routes(operate: Callable[..., Route], operations: Operations) -> 
             cast("str | dict[str, Any]", event) if isinstance(event, str | dict) else json.dumps(event)
         )
 
-    return [
-        operate(
-            f"{PATH}/definitions/{{server_id:path}}",
-            get=lambda asked: operations.changes(asked.path["server_id"], asked.names.tools),
-            post=lambda asked: operations.approve(asked.path["server_id"], asked.names.tools),
-        ),
-        operate(
-            f"{PATH}/intents",
-            get=lambda asked: operations.intents_of(asked.names.servers),
-            post=lambda asked: operations.resync(asked.names.servers),
-        ),
-        operate(f"{PATH}/events", post=record),
-        operate(f"{PATH}/dead-letters", get=lambda asked: operations.dead_letters(asked.parameters(_Lines).lines)),
-        operate(
-            f"{PATH}/backup/{{kind}}",
-            get=lambda asked: operations.backup(_BackupPart.model_validate(asked.path).kind),
-            post=restore,
-        ),
-    ]
+    return {
+        "/definitions/{server_id:path}": {
+            "get": lambda asked: operations.changes(asked.path["server_id"], asked.names.tools),
+            "post": lambda asked: operations.approve(asked.path["server_id"], asked.names.tools),
+        },
+        "/intents": {
+            "get": lambda asked: operations.intents_of(asked.names.servers),
+            "post": lambda asked: operations.resync(asked.names.servers),
+        },
+        "/events": {"post": record},
+        "/dead-letters": {"get": lambda asked: operations.dead_letters(asked.parameters(_Lines).lines)},
+        "/backup/{kind}": {
+            "get": lambda asked: operations.backup(_BackupPart.model_validate(asked.path).kind),
+            "post": restore,
+        },
+    }
 
 
 def _usage_of(catalogue: Catalogue) -> Usage:

@@ -41,6 +41,8 @@ from toolscale.client.background import START_WITHIN_S, Background, Place
 from toolscale.client.instance import ATTEND_PATH, TIMEOUT_S, Instance, requested
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from shared.settings import Settings
 
 GROUPS_HEADER, TOOLSET_HEADER = "Toolscale-Groups", "Toolscale-Toolset"
@@ -80,10 +82,14 @@ def stdio_command(settings: Settings) -> list[str]:
 def serve_stdio(place: Place) -> NoReturn:
     """Answer the client of this process until it closes stdin, or a signal comes; then end the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, _leave)
     groups, toolset = (os.environ.get(f"TOOLSCALE_STDIO_{name}") or None for name in ("GROUPS", "TOOLSET"))
     Proxy(place, groups, toolset, sys.stdout.buffer).run(iter(sys.stdin.buffer.readline, b""))
     os._exit(0)  # the threads of open requests end with their connections
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
 
 
 class Proxy:

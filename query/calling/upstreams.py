@@ -87,7 +87,8 @@ class Upstreams:
         if len(replicas) == 1:
             return await self._attempt(send, replicas[0], resources, CallDeadline(answer_by))
         self._start_probe(replicas)
-        left, failures, stopped = list(replicas), list[ServerError](), ""
+        left: list[ServerRecord] = list(replicas)
+        failures, stopped = list[ServerError](), ""
         while left and not stopped:
             try:
                 return await self._attempt_best(send, left, resources, answer_by)

@@ -64,7 +64,7 @@ class RedisUsage(Usage):
 
     @override
     def raise_to(self, rows: Rows) -> int:
-        present = self.rows(min(key.day for key in rows), max(key.day for key in rows)) if rows else {}
+        present: Rows = self.rows(min(key.day for key in rows), max(key.day for key in rows)) if rows else {}
         raised = 0
         with _redis_errors(), self._redis.pipeline() as pipeline:
             for key, counts in rows.items():

@@ -11,7 +11,7 @@ import redis
 
 from query.kept import CALLERS_SHARE, OVERHEAD_BYTES, Kept, RedisEntries
 from query.usage.store_redis import PREFIX, RedisUsage
-from query.usage.usage import MAX_COUNTERS_A_DAY, MAX_NAMES_BYTES, OTHERS, CatalogueSize, RowKey, today
+from query.usage.usage import MAX_COUNTERS_A_DAY, MAX_NAMES_BYTES, OTHERS, CatalogueSize, Counts, RowKey, today
 from shared.errors import EventInvalid
 from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnouncement, ServerUp
 from shared.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
@@ -119,7 +119,8 @@ def test_the_largest_definitions_of_a_server_have_their_bound(
 
 
 def test_a_day_of_usage_has_its_bound_whatever_the_names(client: redis.Redis) -> None:
-    usage, used = RedisUsage(client, 30), dict.fromkeys(("answers", "calls", "failed_calls", "ms", "bytes"), 1_000_000)
+    usage = RedisUsage(client, 30)
+    used: Counts = dict.fromkeys(("answers", "calls", "failed_calls", "ms", "bytes"), 1_000_000)
     longest = MAX_NAMES_BYTES - len(RowKey(DAY, "ann", "", "read").names)
     for start in range(0, 12_000, 2_000):
         numbers = range(start, start + 2_000)

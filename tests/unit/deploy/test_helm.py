@@ -585,7 +585,7 @@ def known_settings() -> set[str]:
 
 
 def test_commands_in_every_container_with_servers_ask_the_query_service() -> None:
-    given = values_of("minimal") | {"networkPolicy": {"queryFrom": [{"namespaceSelector": {}}]}}
+    given: dict[str, Any] = values_of("minimal") | {"networkPolicy": {"queryFrom": [{"namespaceSelector": {}}]}}
     given["query"] = given["query"] | {"commandToken": {"existingSecret": "commands"}}
     made = rendered(given)
     worker = next(it for it in made if it["kind"] == "Deployment" and component(it).startswith("worker"))
