@@ -92,7 +92,7 @@ def test_a_cold_start_answers_initialize_within_seconds_and_a_warm_one_at_once(t
             client.answer(client.request("tools/list"))
             assert client.end() == 0
 
-    assert took_s[1] < took_s[0] < 20  # the figures are in docs/performance.md; a busy machine takes longer
+    assert took_s[1] < took_s[0] < 20  # a busy machine takes longer than a quiet one
 
 
 @pytest.mark.parametrize(

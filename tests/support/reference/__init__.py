@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.reference import commands, redis_bounds, settings
+from tests.support.reference import redis_bounds, settings
 
 ROOT = Path(__file__).parents[3]
 
 # Each function takes the document as it stands, keeps the parts that people write, and returns the new document.
 REFERENCES: dict[str, Callable[[str], str]] = {
-    "docs/cli.md": commands.render,
     "docs/scaling.md": redis_bounds.render,
     ".env.example": settings.render,
 }

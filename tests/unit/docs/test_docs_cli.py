@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.testing import CliRunner
 
-from tests.support.reference.commands import commands, parameters
 from toolscale.app import app
+from toolscale.lint.findings import RULES
 
 ROOT = Path(__file__).parents[3]
 PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt")
@@ -17,13 +20,21 @@ PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt"
 TOLD = sorted(path for place in PLACES for path in ROOT.glob(place) if path.name != "CHANGELOG.md")
 
 
-COMMANDS = commands()
+def _below(command: object, name: str) -> Iterator[tuple[str, TyperCommand]]:
+    if isinstance(command, TyperGroup):
+        for part, below in command.commands.items():
+            yield from _below(below, f"{name} {part}")
+    elif isinstance(command, TyperCommand):
+        yield name, command
+
+
+COMMANDS = dict(_below(typer.main.get_command(app), "toolscale"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_and_its_parameters_are_described(name: str) -> None:
     assert COMMANDS[name].help
-    assert all(parameters(COMMANDS[name]).values())
+    assert all(str(getattr(parameter, "help", "") or "") for parameter in COMMANDS[name].params)
 
 
 GROUPS = [["emit"], ["token"], ["toolset"], ["watch"], []]
@@ -46,7 +57,15 @@ WITHOUT_JSON = {"toolscale serve", "toolscale watch docker", "toolscale watch ku
 
 
 def test_every_command_with_output_has_json() -> None:
-    assert {name for name, command in COMMANDS.items() if "`--json`" not in parameters(command)} == WITHOUT_JSON
+    with_json = {name for name, command in COMMANDS.items() if any("--json" in each.opts for each in command.params)}
+    assert COMMANDS.keys() - with_json == WITHOUT_JSON
+
+
+def test_lint_names_each_rule_with_its_level() -> None:
+    told = re.findall(
+        r"^\| `([a-z-]+)` \| (\w+) \|", (ROOT / "docs" / "lint.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert dict(told) == {rule: level for rule, (level, _) in RULES.items()}
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda path: str(path.relative_to(ROOT)))
