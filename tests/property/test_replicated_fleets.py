@@ -254,8 +254,9 @@ def assert_found_by_hand(fleet: Fleet, visible: Visible, found: Sequence[FoundTo
         (own,) = (own for own in server.tools if own.definition.name == name)
         definitions.append(visible.identity(server, own))
         servers = servers_by_definition[definitions[-1]]
-        if own.digest in fleet.cleared_digests and tool.name == own.qualified_name:
-            servers = [server_id]  # no other name stands for an ambiguous tool without a digest
+        # no other name stands for an ambiguous tool without a digest; a name with a colon has its server anyway
+        if own.digest in fleet.cleared_digests and ":" not in name and tool.name == own.qualified_name:
+            servers = [server_id]
         others = [server for server in servers if server != server_id]
         if ":" in name or (own.digest not in fleet.cleared_digests and len(allowed.paths(own.digest)) > 1):
             assert tool.name == own.qualified_name
@@ -305,6 +306,9 @@ UNSETTLED = Fleet(
         Server("s5", "files", frozenset({("list", 0)})),
     ]
 )
+CLEARED = Fleet(
+    [Server(server_id, "web", frozenset({("s1:read", 0)})) for server_id in SERVERS], frozenset({("s1:read", 0)})
+)
 AMBIGUOUS = Fleet([*REPLICAS.servers[:5], Server("s5", "files", frozenset({("read", 1)}))])
 
 
@@ -312,6 +316,7 @@ AMBIGUOUS = Fleet([*REPLICAS.servers[:5], Server("s5", "files", frozenset({("rea
 @example(REPLICAS, Scope(), {"limit": 1, "detail": "summary"})
 @example(REPLICAS, Scope(), {"limit": 5, "detail": "full", "exclude": ["s3:read"]})
 @example(AMBIGUOUS, Scope(), {"limit": 5, "detail": "full", "exclude": ["s5:read"]})
+@example(CLEARED, Scope(), {"limit": 1, "detail": "auto"})
 @example(UNSETTLED, Scope(), {"limit": 1, "detail": "auto", "exclude": ["s0:list"]})
 @example(AMBIGUOUS, Scope(within=Selection(frozenset({"s1", "s5"}), frozenset({"s2:read"}))), {"detail": "auto"})
 def test_answers_and_baselines_equal_a_count_by_hand(
