@@ -200,8 +200,9 @@ class _Tools:
         caller, direct = await self._caller_and_direct(context)
         allowed = [handler for handler in self._by_name.values() if handler.permission in caller.permissions]
         cursor = params.cursor if params else None
-        try:  # in a thread, since a cursor may call Redis
-            page = await to_thread.run_sync(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
+        page_of = partial(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
+        try:  # in a thread where the list may have a cursor, which may call Redis
+            page = await to_thread.run_sync(page_of) if cursor or direct.handlers else page_of()
         except CursorInvalid as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
         except CursorsUnavailable as error:
