@@ -309,7 +309,7 @@ def _read(name: str, directory: Path) -> tiktoken.Encoding:
     import tiktoken  # noqa: PLC0415  # 45 to 70 MB a vocabulary: only for a process that counts
     import tiktoken.registry  # noqa: PLC0415
 
-    _check(name, directory)
+    check_vocabulary(name, directory)
     # tiktoken reads its cache directory from the environment only
     os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
     encoding = tiktoken.get_encoding(name)
@@ -320,8 +320,12 @@ def _read(name: str, directory: Path) -> tiktoken.Encoding:
     return encoding
 
 
-def _check(name: str, directory: Path) -> None:
-    """Raise on a wrong file, before tiktoken would delete it and download another."""
+def check_vocabulary(name: str, directory: Path) -> None:
+    """Check the file of a vocabulary, before tiktoken would delete a wrong one and download another.
+
+    Raises:
+        AssetInvalid: the file is missing or is not the one that tiktoken expects.
+    """
     file_name, expected = VOCABULARIES[name]
     path = directory / file_name
     if not path.is_file():

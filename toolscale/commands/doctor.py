@@ -17,6 +17,9 @@ from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shared.settings import Settings
     from toolscale.doctor.finding import Finding
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("problem", "red")}
@@ -58,7 +61,7 @@ def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
             files.check_policy, files.check_permissions,
         ),
         "Redis, workers, index and service": (
-            stores.check_redis, stores.check_workers, stores.check_intents, stores.check_index, stores.check_service,
+            *_broker_checks(settings), stores.check_intents, stores.check_index, stores.check_service,
         ),
         "model and vocabularies": (assets.check_model, assets.check_vocabularies),
         **({"token counts": (counts.check_counts,)} if audit else {}),
@@ -69,6 +72,14 @@ def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
             for check in of_kind:
                 found += check(settings)
     return found
+
+
+def _broker_checks(settings: Settings) -> tuple[Callable[[Settings], Iterator[Finding]], ...]:
+    if settings.redis_url is None:
+        return ()
+    from toolscale.doctor import broker  # noqa: PLC0415  # loads Redis's client
+
+    return broker.check_redis, broker.check_workers
 
 
 def _line(finding: Finding) -> Text:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.catalog import ENCODINGS
-from shared.errors import AssetInvalid, ConfigInvalid, CountFailed, ModelUnavailable
+from shared.errors import AssetInvalid, ConfigInvalid, ModelUnavailable
 from shared.settings import Settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import FastEmbedder
-from shared.text.tokens import counter
+from shared.text.tokens import VOCABULARIES, bundled_vocabularies, check_vocabulary
 from toolscale.doctor.finding import Finding, ok, problem
 
 _INSTALL_AGAIN = "install Toolscale again, or in a clone run `git checkout shared/assets`"
@@ -28,11 +28,11 @@ def check_model(settings: Settings) -> Iterator[Finding]:
 
 
 def check_vocabularies(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001  # no setting changes them
-    """Check that tokens can be counted in every encoding."""
-    for encoding in ENCODINGS:
-        try:
-            counter(encoding)("ready")
-        except (AssetInvalid, CountFailed) as error:
-            yield problem("vocabularies", str(error), _INSTALL_AGAIN)
-            return
+    """Check that the vocabulary of every encoding is the one that tiktoken expects; loading them takes 0.3 s."""
+    try:
+        for name in VOCABULARIES:
+            check_vocabulary(name, bundled_vocabularies())
+    except AssetInvalid as error:
+        yield problem("vocabularies", str(error), _INSTALL_AGAIN)
+        return
     yield ok("vocabularies", ", ".join(ENCODINGS))

@@ -27,7 +27,7 @@ from tests.support.builders import up, up_stdio
 from tests.support.fakes import embedded, make_tool, unit_vector
 from tests.support.ports import free_port
 from toolscale.app import app
-from toolscale.doctor import assets, counts, files, stores
+from toolscale.doctor import assets, broker, counts, files, stores
 from toolscale.doctor.finding import Finding, Level, ok
 from toolscale.doctor.setting_names import misspelt_settings, setting_names
 
@@ -414,7 +414,7 @@ def test_a_model_that_is_not_there_is_a_problem() -> None:
 
 
 def test_a_redis_that_does_not_answer_is_a_problem() -> None:
-    assert levels(stores.check_redis, redis_url=f"redis://127.0.0.1:{free_port()}/0") == ["problem"]
+    assert levels(broker.check_redis, redis_url=f"redis://127.0.0.1:{free_port()}/0") == ["problem"]
 
 
 @pytest.mark.redis
@@ -423,25 +423,25 @@ def test_a_redis_that_rejects_the_credentials_differs_from_an_unreachable_one(ow
         client.config_set("requirepass", "right")
 
     wrong = [own_redis_url, own_redis_url.replace("//", "//:wrong@")]
-    told = [finding for url in wrong for finding in findings(stores.check_redis, redis_url=url)]
+    told = [finding for url in wrong for finding in findings(broker.check_redis, redis_url=url)]
 
     assert [finding.level for finding in told] == ["problem", "problem"]
     assert all(finding.found.endswith("rejects the credentials") and "password" in finding.advice for finding in told)
     assert "wrong" not in str(told)
-    assert levels(stores.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
+    assert levels(broker.check_redis, redis_url=own_redis_url.replace("//", "//:right@"))[0] == "ok"
 
 
 @pytest.mark.redis
 def test_that_no_worker_answers_is_a_problem(own_redis_url: str) -> None:
-    assert levels(stores.check_workers, redis_url=own_redis_url) == ["problem"]
-    assert levels(stores.check_workers, redis_url=f"redis://127.0.0.1:{free_port()}/0") == []
-    assert levels(stores.check_workers) == []
+    assert levels(broker.check_workers, redis_url=own_redis_url) == ["problem"]
+    assert levels(broker.check_workers, redis_url=f"redis://127.0.0.1:{free_port()}/0") == []
+    assert levels(broker.check_workers) == []
 
 
 @pytest.mark.redis
 def test_a_redis_that_persists_its_data_is_ok_and_another_is_a_problem(own_redis_url: str) -> None:
     def about_redis() -> list[tuple[str, Level]]:
-        return [(finding.about, finding.level) for finding in findings(stores.check_redis, redis_url=own_redis_url)]
+        return [(finding.about, finding.level) for finding in findings(broker.check_redis, redis_url=own_redis_url)]
 
     well = about_redis()
     with redis.Redis.from_url(own_redis_url) as client:
@@ -455,7 +455,7 @@ def test_a_redis_that_persists_its_data_is_ok_and_another_is_a_problem(own_redis
 @pytest.mark.redis
 def test_a_clock_that_differs_from_redis_is_reported(redis_url: str) -> None:
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=120)):
-        clock = findings(stores.check_redis, redis_url=redis_url)[-1]
+        clock = findings(broker.check_redis, redis_url=redis_url)[-1]
 
     assert (clock.about, clock.level) == ("clock", "warning")
     assert clock.found.startswith(("119.", "120."))

@@ -1,0 +1,100 @@
+"""Checks of Redis and of the workers that wait at it; loaded where Redis is used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import redis
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
+
+from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
+from shared.settings import Settings
+from toolscale.doctor.finding import Finding, ok, problem, warning
+
+SKEW_S = 2.0
+WORKER_ANSWER_S = 2.0
+
+_DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
+
+
+def check_redis(settings: Settings) -> Iterator[Finding]:
+    """Check that Redis answers, persists its data, and has the same time."""
+    if settings.redis_url is None:
+        return
+    address = parse_redis_url(settings.redis_url)
+    try:
+        with closing(connect(settings.redis_url)) as client:
+            yield ok("Redis", f"version {client.info('server')['redis_version']}, {_transport(address)}")
+            yield from _cluster(client)
+            yield from _kept(client)
+            yield _clock(client)
+    except _DENIED:
+        yield problem("Redis", f"{address.place} rejects the credentials", "correct user and password in REDIS_URL")
+    except redis.RedisError as error:
+        found = f"{address.place} does not answer: {type(error).__name__}"
+        yield problem("Redis", found, "start Redis, or correct REDIS_URL; its log has the reason")
+
+
+def _transport(address: RedisAddress) -> str:
+    """Return how the connection is protected."""
+    checks = {
+        None: "without TLS",
+        "none": "TLS, its certificate not verified",
+        "optional": "TLS, its certificate verified if it sends one",
+        "required": "TLS, its certificate verified",
+    }
+    return checks[address.verification]
+
+
+def _cluster(client: redis.Redis) -> Iterator[Finding]:
+    if client.info("cluster").get("cluster_enabled"):
+        yield problem("Redis", "is a node of a Redis Cluster", NO_CLUSTER)
+
+
+def _kept(client: redis.Redis) -> Iterator[Finding]:
+    wanted = {"appendonly": "yes", "maxmemory-policy": "noeviction"}
+    for name, value in wanted.items():
+        try:
+            found = client.config_get(name).get(name)
+        except redis.ResponseError:
+            yield warning("Redis", f"does not report its {name}", f"make sure that its provider sets {name} {value}")
+            continue
+        if found != value:
+            yield problem(
+                "Redis",
+                f"{name} is {found}: recorded events may be lost",
+                f"run `redis-cli config set {name} {value}`, and set it in redis.conf too",
+            )
+
+
+def _clock(client: redis.Redis) -> Finding:
+    before = time.time()
+    seconds, microseconds = client.time()
+    skew_s = abs(seconds + microseconds / 1e6 - (before + time.time()) / 2)
+    if skew_s > SKEW_S:
+        found = f"{skew_s:.1f} s apart from the clock of Redis"
+        return warning("clock", found, "synchronise the clocks: the clock of Redis decides when a server is due")
+    return ok("clock", "agrees with Redis")
+
+
+def check_workers(settings: Settings) -> Iterator[Finding]:
+    """Check that a worker answers."""
+    if settings.redis_url is None:
+        return
+    from kombu.exceptions import OperationalError  # noqa: PLC0415  # loads Celery
+
+    from workers.celery_app import build_app  # noqa: PLC0415
+
+    try:
+        with closing(connect(settings.redis_url)) as client:
+            client.ping()  # Celery would retry forever
+        answered = build_app(settings).control.ping(timeout=WORKER_ANSWER_S)
+    except (OperationalError, redis.RedisError):
+        return  # check_redis reports this error
+    if answered:
+        yield ok("workers", f"{len(answered)} answered")
+    else:
+        advice = "start one: celery -A workers.app worker"
+        yield problem("workers", f"none answered within {WORKER_ANSWER_S:g} s", advice)
