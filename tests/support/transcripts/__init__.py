@@ -40,10 +40,6 @@ TOOLSET = {"name": "dev", "tools": ["time", "git:git_log"], "budget_tokens": 300
 
 TRANSCRIPTS = (
     Transcript("find_tool", {"tool_description": "what time is it in another timezone", "limit": 2}),
-    Transcript(
-        "find_tool",
-        {"tool_description": ["read the log of a repository", "run an SQL query"], "limit": 3, "detail": "summary"},
-    ),
     Transcript("describe_tool", {"names": "time:convert_time"}),
     Transcript(
         "call_tool",
@@ -53,7 +49,6 @@ TRANSCRIPTS = (
         },
     ),
     Transcript("list_available_tools", {"servers": ["time", "sqlite"]}),
-    Transcript("list_available_tools", {"servers": ["time"], "detail": "summary"}),
     Transcript("get_active_toolset", {"name": TOOLSET["name"]}),
     Transcript("get_savings_report", {"period": "7d"}),
 )
