@@ -21,9 +21,7 @@ from shared.catalog import Encoding, ToolDefinition
 from shared.text.embedding import Embedder, FastEmbedder
 from shared.text.leaner import Kind
 from shared.text.tokens import Counter, counter, tokens_by_field
-from toolscale.lint.shorter import shorter_definitions
-from toolscale.lint.similar import SIMILAR
-from toolscale.lint.sizes import CORPUS, Corpus, Percentiles
+from toolscale.lint.rules import CORPUS, SIMILAR, Corpus, Percentiles, shorter_definitions
 
 ENCODING: Encoding = "cl100k_base"
 KINDS: tuple[Kind, ...] = get_args(Kind)

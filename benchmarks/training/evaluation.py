@@ -29,7 +29,7 @@ from benchmarks.retrieval.system import ask, ingested
 from shared.service.logging import configure_logging
 from shared.text.embedding import BUNDLED_DIMENSION, BundledModel, bundled_model
 from shared.text.tokens import counter
-from toolscale.lint.shorter import shorter_definitions
+from toolscale.lint.rules import shorter_definitions
 
 K = 10
 SCORES = "scores.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared.errors import ConfigInvalid, Retryable
+from shared.errors import ConfigInvalid, Retryable, ServerUnknown
 from shared.quoting import printable
 from shared.service.logging import configure_logging
 from shared.settings import load_settings
@@ -28,8 +29,12 @@ from toolscale.console import err, out, print_json
 from toolscale.lint.findings import Level, reaches, require_rules
 
 if TYPE_CHECKING:
+    from shared.catalog import Listing
     from shared.settings import Settings
-    from toolscale.lint.report import LintReport
+    from toolscale.lint.rules import LintReport
+
+# The name of a server without an entry in a file.
+_UNNAMED = "server"
 
 
 def lint(
@@ -94,15 +99,40 @@ def _report(
 ) -> LintReport:
     """Return the report on the server of the entry, or else on the named one."""
     from shared.text.embedding import FastEmbedder  # noqa: PLC0415
-    from toolscale.lint.reading import listing_of_entry, listing_of_name  # noqa: PLC0415
-    from toolscale.lint.report import lint as lint_listing  # noqa: PLC0415
+    from toolscale.lint.rules import lint as lint_listing  # noqa: PLC0415
 
     try:
         with err.status("Listing the server ..."):
-            listing = listing_of_entry(entry, settings) if entry else listing_of_name(server or "", settings)
+            listing = _listing(entry, server or "", settings)
         return lint_listing(listing, FastEmbedder(), ignored)
     except Retryable as error:  # exit code 1 is that of findings
         raise ConfigInvalid(str(error)) from error
+
+
+def _listing(entry: Mapping[str, Any] | None, name: str, settings: Settings) -> Listing:
+    """Start the server of the entry, or else the named one of the mcp.json or of clients' files; return its tools.
+
+    Raises:
+        ConfigInvalid: the file or the entry is invalid.
+        ServerUnknown: no file names the server.
+        ServerError: the server could not be listed.
+    """
+    from shared.upstream.mcp_json import config_of  # noqa: PLC0415
+    from toolscale.costs.listing import lister  # noqa: PLC0415
+    from toolscale.costs.servers import servers_of  # noqa: PLC0415
+
+    if entry:
+        name, config = _UNNAMED, config_of({_UNNAMED: entry}, os.environ)
+        unusable = {problem.name: problem.reason for problem in config.problems}
+    else:
+        found = servers_of(settings)
+        config, unusable = found.config, dict(found.unusable)
+    if name in unusable:
+        raise ConfigInvalid(f"{name}: {unusable[name]}")
+    by_id = {announcement.server_id: announcement for announcement in config.announcements}
+    if name not in by_id:
+        raise ServerUnknown.near(name, by_id)
+    return lister(config.targets, settings)(by_id[name])
 
 
 def _known_file(command: Sequence[str], config: Path | None) -> str:
@@ -111,7 +141,7 @@ def _known_file(command: Sequence[str], config: Path | None) -> str:
     Raises:
         ConfigInvalid: the command and the mcp.json are not in it.
     """
-    from toolscale.lint.sarif import first_file, in_tree  # noqa: PLC0415
+    from toolscale.lint.view import first_file, in_tree  # noqa: PLC0415
 
     if known := first_file(command) or (in_tree(config) if config else None):
         return known
@@ -119,7 +149,7 @@ def _known_file(command: Sequence[str], config: Path | None) -> str:
 
 
 def _write_sarif(report: LintReport, path: Path, source: str) -> None:
-    from toolscale.lint.sarif import as_sarif  # noqa: PLC0415
+    from toolscale.lint.view import as_sarif  # noqa: PLC0415
 
     try:
         path.write_text(json.dumps(as_sarif(report, source), indent=2) + "\n", encoding="utf-8")

@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.processes import Composition
 from tests.support.redis_server import redis_process, redis_server, wait_until_up
 from tests.support.waiting import eventually
-from toolscale.doctor.stores import check_redis
+from toolscale.doctor.broker import check_redis
 from workers.celery_app import build_app
 
 pytestmark = pytest.mark.redis

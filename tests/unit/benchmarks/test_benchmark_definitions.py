@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.command import RESULTS
 from benchmarks.definitions.__main__ import Results, render
-from toolscale.lint.similar import SIMILAR
+from toolscale.lint.rules import SIMILAR
 
 KEPT = Results.model_validate_json((RESULTS / "definitions.json").read_bytes())
 

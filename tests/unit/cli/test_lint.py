@@ -21,11 +21,8 @@ from shared.text.tokens import DESCRIPTION, SCHEMA, counter, json_text, model_te
 from shared.text.tokens import Field as ToolField
 from tests.support.profiles import examples
 from toolscale.lint.findings import LEVELS, RULES, Finding, Level, reaches, require_rules, worst_first
-from toolscale.lint.report import LintReport, lint
-from toolscale.lint.sarif import as_sarif, first_file
-from toolscale.lint.sizes import corpus, size_findings
-from toolscale.lint.texts import text_findings
-from toolscale.lint.view import as_object, shorter_as_object, summary
+from toolscale.lint.rules import LintReport, corpus, lint, size_findings, text_findings
+from toolscale.lint.view import as_object, as_sarif, first_file, shorter_as_object, summary
 
 EMBEDDER = FastEmbedder()
 READ = "Return the text of a file below the root directory"
