@@ -16,7 +16,7 @@ from toolscale.console import err, out, print_json
 
 if TYPE_CHECKING:
     from shared.settings import Settings
-    from toolscale.costs.view import CostReport
+    from toolscale.costs import CostReport
 
 
 def costs(
@@ -31,7 +31,7 @@ def costs(
 
     It needs no catalogue and writes none. Exit code 1 means that no server could be listed.
     """
-    from toolscale.costs.view import as_object, view  # noqa: PLC0415  # loads both sides
+    from toolscale.costs import as_object, view  # noqa: PLC0415  # loads both sides
 
     configure_logging("ERROR")  # the rows have the problems
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends every server
@@ -46,10 +46,8 @@ def costs(
 
 def report_of(settings: Settings) -> CostReport:
     """List the servers of the settings' mcp.json and return the costs of their tools; stderr shows the progress."""
-    from toolscale.costs.counting import own_cost  # noqa: PLC0415  # the MCP SDK takes half a second to import
-    from toolscale.costs.listing import server_costs  # noqa: PLC0415
-    from toolscale.costs.servers import servers_of  # noqa: PLC0415
-    from toolscale.costs.view import CostReport  # noqa: PLC0415
+    # the MCP SDK takes half a second to import
+    from toolscale.costs import CostReport, own_cost, server_costs, servers_of  # noqa: PLC0415
 
     found, encoding = servers_of(settings), settings.token_encoding
     total = len(found.config.announcements)

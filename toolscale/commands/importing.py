@@ -21,7 +21,7 @@ from toolscale.importing.target import FILE_NAME, config_path, read_target, writ
 from toolscale.importing.view import ImportPlan, as_object, diff, remarks
 
 if TYPE_CHECKING:
-    from toolscale.costs.view import CostReport
+    from toolscale.costs import CostReport
 
 
 def import_servers(

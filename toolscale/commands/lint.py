@@ -118,8 +118,7 @@ def _listing(entry: Mapping[str, Any] | None, name: str, settings: Settings) -> 
         ServerError: the server could not be listed.
     """
     from shared.upstream.mcp_json import config_of  # noqa: PLC0415
-    from toolscale.costs.listing import lister  # noqa: PLC0415
-    from toolscale.costs.servers import servers_of  # noqa: PLC0415
+    from toolscale.costs import lister, servers_of  # noqa: PLC0415
 
     if entry:
         name, config = _UNNAMED, config_of({_UNNAMED: entry}, os.environ)

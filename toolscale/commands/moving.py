@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shared.settings import Settings
-    from toolscale.costs.view import CostReport
+    from toolscale.costs import CostReport
     from toolscale.importing.merge import MergeOutcome
     from toolscale.importing.view import ImportPlan
 

@@ -18,11 +18,19 @@ from shared.errors import ConfigInvalid, CountFailed
 from shared.settings import load_settings
 from shared.text.tokens import Counter, estimate_tool
 from tests.support.profiles import examples
-from toolscale.costs import counting
-from toolscale.costs.counting import COLUMNS, Cost, cost_of, own_cost, total_of
-from toolscale.costs.listing import ServerCost
-from toolscale.costs.servers import servers_of
-from toolscale.costs.view import CostReport, as_object, comparison
+from toolscale import costs
+from toolscale.costs import (
+    COLUMNS,
+    Cost,
+    CostReport,
+    ServerCost,
+    as_object,
+    comparison,
+    cost_of,
+    own_cost,
+    servers_of,
+    total_of,
+)
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 Write = Callable[[str, object], Path]
@@ -128,7 +136,7 @@ def test_a_tool_that_cannot_be_counted_is_in_no_sum(monkeypatch: pytest.MonkeyPa
     def broken(_encoding: Encoding) -> Counter:
         return count
 
-    monkeypatch.setattr(counting, "counter", broken)
+    monkeypatch.setattr(costs, "counter", broken)
 
     cost = cost_of("s", map(_definition, [{"name": "good"}, {"name": "broken"}]), "cl100k_base")
 
