@@ -71,7 +71,7 @@ types:
 docs-check:
 	@$(BIN)/python -m pytest -q tests/unit/docs
 
-docs: $(READY) ## write the references of commands and settings from the code
+docs: $(READY) ## write .env.example and the sizes of Redis's keys from the code
 	@$(BIN)/python -m tests.support.reference
 
 format: $(READY) ## format the code

@@ -1,4 +1,4 @@
-"""The documents agree with the code: errors, targets, commands, events, links."""
+"""The documents agree with the code: errors, targets, commands, settings, events, links."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -15,6 +16,7 @@ from typer.core import TyperGroup
 
 from shared import errors
 from shared.events import EventType, parse_event
+from shared.settings import REMOVED, Settings
 from toolscale.app import app
 
 ROOT = Path(__file__).parents[3]
@@ -98,6 +100,28 @@ def _follow(arguments: list[str]) -> None:
     known = {option for parameter in command.params for option in parameter.opts}
     arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
     assert {argument for argument in arguments if argument.startswith("--")} <= known, arguments
+
+
+# --- settings ---
+
+VARIABLE = re.compile(r"\bTOOLSCALE_[A-Z_]+[A-Z]\b")
+
+
+@cache
+def variables_read() -> set[str]:
+    """Return the variables of the environment that the product, or its composition, reads."""
+    packages = ("query", "shared", "toolscale", "workers")
+    sources = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in (*sources, ROOT / "docker-compose.yml")]
+    settings = {f"TOOLSCALE_{name.upper()}" for name in Settings.model_fields}
+    return settings.union(*map(VARIABLE.findall, texts)) - set(REMOVED)
+
+
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=named)
+def test_every_setting_in_a_document_is_read(document: Path) -> None:
+    named_here = {name for name in VARIABLE.findall(text_of(named(document))) if "_CREDENTIAL_DOCS_" not in name}
+
+    assert named_here - variables_read() == set()
 
 
 # --- events ---
