@@ -30,11 +30,6 @@ def command(app: typer.Typer, name: str, *examples: str, panel: str | None = Non
     return app.command(name, cls=_Command, epilog=_epilog(examples), rich_help_panel=panel)
 
 
-def examples_of(command: TyperCommand | TyperGroup) -> list[str]:
-    """Return the examples in the help of a command."""
-    return (command.epilog or "").split("\n\n")[1:]
-
-
 def _epilog(examples: tuple[str, ...]) -> str:
     return "\n\n".join((HEADING, *examples))  # the help shows each paragraph in a line
 
