@@ -26,7 +26,7 @@ from query.caller import ANYONE
 from query.endpoint import Endpoint
 from query.servers import server, servers
 from query.tool import CATALOGUE_UNREACHABLE
-from query.toolsets.advice import advice_for
+from query.toolsets.advice import AdviceRequest, advice_for
 from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread
 from query.usage.report import is_unrestricted, report_for
@@ -38,7 +38,7 @@ from shared.errors import (
     ServerUnknown,
     ToolsetUnknown,
 )
-from shared.toolset import Toolset, ToolsetName
+from shared.toolset import Toolset
 from shared.upstream.hosts import is_loopback
 from shared.validation import first_invalid_argument
 
@@ -95,11 +95,6 @@ class _Lines(BaseModel):
     lines: int = Field(default=50, ge=1, le=10_000)
 
 
-class _Asked(BaseModel):
-    toolset: ToolsetName | None = None
-    budget: int | None = Field(default=None, ge=1, le=10**9)
-
-
 class _Names(BaseModel):
     tools: list[str] = []
     servers: list[str] = []
@@ -141,7 +136,7 @@ def api_routes(
             raise ArgumentsInvalid("period", str(error)) from error
 
     def advice(asked: ApiRequest) -> object:
-        about = asked.parameters(_Asked)
+        about = asked.parameters(AdviceRequest)
         found = advice_for(asked.caller, catalogue, _usage_of(catalogue), about.toolset, about.budget)
         return found.model_dump(mode="json") | {"sentences": found.sentences}
 

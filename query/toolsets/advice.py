@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from query.toolsets.offers import (
     cost,
@@ -25,6 +25,7 @@ from shared.catalog import Encoding, point_id
 from shared.errors import ToolsetUnknown
 from shared.quoting import quoted_name
 from shared.text.tokens import PROFILE, Profile, is_estimate
+from shared.toolset import ToolsetName
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -37,6 +38,13 @@ DEFAULT_BUDGET_TOKENS = 4_000
 MOST_CALLED = 1_000
 """Tools with fewer calls than so many others are left out."""
 NAMED = 3
+
+
+class AdviceRequest(BaseModel):
+    """The toolset, by default the caller's, and the limit of tokens in place of the toolset's."""
+
+    toolset: ToolsetName | None = None
+    budget: int | None = Field(default=None, ge=1, le=10**9)
 
 
 class AdvisedTool(BaseModel):

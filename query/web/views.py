@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import structlog
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
 from query.answers.answer import first_sentence, share, summary
 from query.app import MCP_PATH
@@ -21,7 +21,7 @@ from query.replicas import Replicated, servings
 from query.search.request import FindRequest
 from query.servers import ServerRow, servers_for
 from query.tools.list_available_tools import tools_of
-from query.toolsets.advice import advice_for
+from query.toolsets.advice import AdviceRequest, advice_for
 from query.toolsets.offers import NOTHING
 from query.usage.report import is_unrestricted, report_for, use_of_tool
 from query.usage.usage import days_of, today
@@ -32,7 +32,6 @@ from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVec
 from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable, ToolsetUnknown
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.text.tokens import json_text
-from shared.toolset import ToolsetName
 from shared.upstream.masking import masked
 from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
@@ -145,13 +144,6 @@ def history(request: PageRequest) -> Page:
     server_ids = {record.server_id for record in request.catalogue.ledger.known(request.caller.scope)}
     values = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
     return Page("history.html", values | savings_charts(report))
-
-
-class AdviceRequest(BaseModel):
-    """The toolset, by default the caller's, and the limit of tokens in place of the toolset's."""
-
-    toolset: ToolsetName | None = None
-    budget: int | None = Field(default=None, ge=1, le=10**9)
 
 
 def advice(request: PageRequest) -> Page:
