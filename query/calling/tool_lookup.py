@@ -104,7 +104,8 @@ def _without_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) ->
         elif record and record.has_owner:  # a stranger does not take the name of an owner's tool meanwhile
             choices[name].append([tool])
 
-    points = {name: _point_of(found[0][0]) for name, found in choices.items() if len(found) == 1}
+    single = {name: found[0][0] for name, found in choices.items() if len(found) == 1}
+    points = {name: point_id(tool.server_id, tool.name) for name, tool in single.items()}
     tools = index.get(list(points.values()))
     for name, found in choices.items():
         if len(found) > 1:
@@ -176,7 +177,3 @@ def _nearest(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> Iterat
     tools = catalogue.index.get(list(dict.fromkeys(chain(*points.values()))))
     for name, nearest in points.items():
         yield name, tuple(tools[point].qualified_name for point in nearest if point in tools)
-
-
-def _point_of(tool: ToolName) -> str:
-    return point_id(tool.server_id, tool.name)

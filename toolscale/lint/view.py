@@ -96,12 +96,8 @@ def _findings(report: LintReport) -> Table:
     table.add_column("rule", no_wrap=True)
     table.add_column("finding", overflow="fold")
     for finding in report.findings:
-        table.add_row(*_cells(finding))
+        table.add_row(finding.level, finding.place, finding.rule, printable(finding.message))
     return table
-
-
-def _cells(finding: Finding) -> tuple[str, ...]:
-    return finding.level, finding.place, finding.rule, printable(finding.message)
 
 
 def as_sarif(report: LintReport, source: str) -> dict[str, Any]:
@@ -121,6 +117,7 @@ def as_sarif(report: LintReport, source: str) -> dict[str, Any]:
 def _result(server: str, finding: Finding, source: str) -> dict[str, Any]:
     name = "/".join(filter(None, (server, finding.tool, finding.parameter)))
     kind = "function" if finding.parameter is None else "parameter"
+    fingerprint = hashlib.sha256(f"{finding.rule}\0{name}".encode("utf-8", "replace")).hexdigest()
     return {
         "ruleId": finding.rule,
         "ruleIndex": list(RULES).index(finding.rule),
@@ -133,12 +130,8 @@ def _result(server: str, finding: Finding, source: str) -> dict[str, Any]:
             }
         ],
         # code scanning would take findings on one line for the same one
-        "partialFingerprints": {"primaryLocationLineHash": _fingerprint(finding.rule, name)},
+        "partialFingerprints": {"primaryLocationLineHash": fingerprint[:16]},
     }
-
-
-def _fingerprint(rule: str, name: str) -> str:
-    return hashlib.sha256(f"{rule}\0{name}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def first_file(command: Sequence[str]) -> str | None:
