@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -119,11 +120,12 @@ class Server:
 
 @dataclass
 class Listings:
-    """Lists one server, at `url`."""
+    """Lists one server, at `url`; `sessions` counts the sessions of the SDK's client."""
 
     server: Server
     lister: Lister
     url: str
+    sessions: int = 0
 
     def next(self) -> tuple[Listing, list[str]]:
         """Return the list, and the methods of its requests."""
@@ -147,9 +149,15 @@ def server() -> Server:
 
 
 @pytest.fixture
-def listings(server: Server, tmp_path: Path) -> Generator[Listings]:
+def listings(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Listings]:
+    def fetch(*args: Any, **options: Any) -> Listing:
+        lists.sessions += 1
+        return fetch_tools_blocking(*args, **options)
+
+    monkeypatch.setattr(lister_module, "fetch_tools_blocking", fetch)
     with scripted_http(server.respond) as scripted:
-        yield Listings(server, lister(tmp_path), scripted.url)
+        lists = Listings(server, lister(tmp_path), scripted.url)
+        yield lists
 
 
 def names(listing: Listing) -> list[str]:
@@ -167,7 +175,7 @@ def test_an_unchanged_server_is_asked_the_same_again_and_nothing_is_parsed(
 
     for _ in range(3):
         again, asked_again = listings.next()
-        assert again is first
+        assert (again, listings.sessions) == (first, 1)
         assert asked_again == [*SESSION[protocol], "tools/list"]
 
     assert asked == [*PROBE, *SESSION[protocol], "tools/list"]
@@ -183,7 +191,7 @@ def test_each_repetition_has_a_session_of_its_own_and_ends_it(
 
     for _ in range(2):
         again, asked = listings.next()
-        assert again is first
+        assert (again, listings.sessions) == (first, 1)
         assert asked == [*SESSION[HANDSHAKE], "DELETE"]
         assert server.sessions == []
 
@@ -221,7 +229,7 @@ def test_a_changed_list_is_seen_at_once_and_then_repeated(
     changed, _ = listings.next()
 
     assert changed == listings.full()
-    assert listings.next()[0] is changed
+    assert (listings.next()[0], listings.sessions) == (changed, 2)
 
 
 def test_a_server_that_puts_random_text_into_its_list_is_repeated_once_only(server: Server, listings: Listings) -> None:
@@ -372,16 +380,16 @@ def test_as_many_sessions_are_kept_as_have_room(
     server: Server, listings: Listings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lister_module, "MOST_RECORDED_BYTES", 1_000)
-    first, _ = listings.next()
-    assert listings.next()[0] is first
+    listings.next(), listings.next()
+    assert listings.sessions == 1
 
-    server.pages = [[tool("one", "x" * 1_000)]]
-    large, _ = listings.next()
+    server.pages = [[tool("one", token_hex(1_000))]]
+    listings.next(), listings.next()
+    assert listings.sessions == 3
 
-    assert listings.next()[0] is not large
     server.pages = [[tool("one")]]
-    small, _ = listings.next()
-    assert listings.next()[0] is small
+    listings.next(), listings.next()
+    assert listings.sessions == 4
 
 
 def recorded(target: HttpTarget) -> Recording:
