@@ -69,7 +69,7 @@ types:
 	@$(BIN)/mypy && $(BIN)/pyright
 
 docs-check:
-	@$(BIN)/python -m pytest -q tests/unit/docs
+	@$(BIN)/python -m pytest -q tests/docs
 
 docs: $(READY) ## write .env.example and the sizes of Redis's keys from the code
 	@$(BIN)/python -m tests.support.reference

@@ -24,8 +24,8 @@ _SERVER = pytest.StashKey[ExitStack]()
 IN_MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 4 << 30
 
-# Files and directories whose tests start processes and wait for them; what is quick fills the gaps that they leave.
-LONGEST_FIRST = ("*/clients/*", "*/test_benchmark_*", "*/chaos/*", "*/integration/*", "*/e2e/*")
+# Files that take longest; what is quick fills the gaps that processes leave.
+LONGEST_FIRST = ("*/clients/*", "*/test_benchmark_*", "*/chaos/*")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(item: pytest.Item) -> int:
     matches = (rank for rank, pattern in enumerate(LONGEST_FIRST) if item.path.match(pattern))
-    return next(matches, len(LONGEST_FIRST))
+    return next(matches, len(LONGEST_FIRST) + (item.get_closest_marker("process") is None))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.clients.marks import of_slow_module, with_node
 from tests.clients.serving import Installed, Service, install, serving
 from tests.clients.steps import STEPS
 
-pytestmark = of_slow_module()
+pytestmark = [pytest.mark.process, *of_slow_module()]
 
 Session = tuple[Library, Transport]
 

@@ -12,7 +12,7 @@ from tests.clients.marks import of_slow_module, with_node
 from tests.clients.serving import Installed, install
 from tests.clients.third_party import SERVER_ENVIRONMENTS, THIRD_PARTY_SERVERS, ThirdPartyServer, prepare_files
 
-pytestmark = of_slow_module()
+pytestmark = [pytest.mark.process, *of_slow_module()]
 
 SERVERS = [pytest.param(server, id=server.name, marks=with_node(server.needs_node)) for server in THIRD_PARTY_SERVERS]
 

@@ -20,6 +20,8 @@ from tests.support.processes import Running
 from tests.support.waiting import eventually
 from toolscale.app import app
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:

@@ -18,6 +18,8 @@ from tests.e2e.test_serve import ask
 from tests.support.hostile.processes import good_stdio, scripted_stdio
 from tests.support.warm import run
 
+pytestmark = pytest.mark.process
+
 UNSET = ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_MCP_CONFIG", "XDG_CONFIG_HOME", "CODEX_HOME")
 
 

@@ -26,6 +26,8 @@ from tests.support.hostile.scripts import plays
 from tests.support.waiting import eventually
 from tests.support.warm import run
 
+pytestmark = pytest.mark.process
+
 COMMAND = (sys.executable, "-m", "toolscale", "costs")
 RICH: dict[str, Any] = {
     "title": "Écrire",

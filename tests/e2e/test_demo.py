@@ -23,7 +23,7 @@ from shared.text.tokens import counter, json_text
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.index]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.index]
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,14 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.test_serve import ask
 from tests.support.hostile.processes import good_stdio
 from tests.support.processes import Composition
 from tests.support.warm import run
+
+pytestmark = pytest.mark.process
 
 
 def test_the_servers_of_a_client_are_imported_and_served(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.support.hostile.processes import callable_stdio
 from toolscale.demo.environments import NodeEnvironment
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(not shutil.which("npm"), reason="Node.js and npm are not installed"),
     pytest.mark.node,
     pytest.mark.index,

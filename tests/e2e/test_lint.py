@@ -19,6 +19,8 @@ from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import plays
 from tests.support.warm import run
 
+pytestmark = pytest.mark.process
+
 CLEAN = tool("read_file", "Return the text of a file below the root directory")
 UNDESCRIBED: dict[str, Any] = {
     "name": "write_file",

@@ -15,6 +15,8 @@ from tests.support.brisk import TIMES
 from tests.support.hostile.processes import good_stdio
 from toolscale.app import app
 
+pytestmark = pytest.mark.process
+
 SECRET = "s3cr3t-key-of-test"
 
 

@@ -20,6 +20,8 @@ from tests.support.processes import Running
 from tests.support.redis_server import redis_server
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.process
+
 STRACE = shutil.which("strace")
 
 

@@ -16,7 +16,7 @@ from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from tests.support.processes import BRISK, Composition, Running
 from tests.support.waiting import eventually
 from toolscale.client.instance import LOG
 
+pytestmark = pytest.mark.process
+
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,

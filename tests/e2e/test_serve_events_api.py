@@ -14,6 +14,8 @@ from tests.support.hostile.scripted_http import scripted_http
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.process
+
 TOKEN = "the-operators-own-token"
 
 

@@ -23,6 +23,8 @@ from tests.support.hostile.processes import good_stdio
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 TOOLSCALE = str(Path(sys.executable).with_name("toolscale"))
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")

@@ -33,6 +33,8 @@ from tests.support.warm import run
 from toolscale.client.background import service_of
 from toolscale.client.instance import FILE
 
+pytestmark = pytest.mark.process
+
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 HEAVY = ("anyio", "httpx2", "mcp", "numpy", "pydantic", "rich", "starlette", "structlog", "typer", "uvicorn")
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.transcripts.serving import called, serving_demo
 from toolscale.demo.servers import LEGACY
 
-pytestmark = [pytest.mark.slow, pytest.mark.index]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.index]
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 needs_node = (

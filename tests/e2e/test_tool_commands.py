@@ -26,6 +26,8 @@ from tests.support.waiting import eventually
 from tests.support.warm import start
 from toolscale.app import app
 
+pytestmark = pytest.mark.process
+
 # The blank is printed separately: an answer before it is echoed before it too.
 PROMPT_END = "[y/N]: "
 

@@ -20,6 +20,8 @@ from toolscale.app import app
 from toolscale.client.instance import FILE, published
 from toolscale.doctor.stores import check_service
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:

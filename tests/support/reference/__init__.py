@@ -1,4 +1,4 @@
-"""The references that the code writes: `make docs` renders them, a test in `tests/unit/docs` compares them."""
+"""The references that the code writes: `make docs` renders them, a test in `tests/docs` compares them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SERVERS, TOOLS, WORKERS = 1_000, 20_000, 10
 KIB, MIB = 1 << 10, 1 << 20
 # Redis allocates up to a quarter more than a value needs.
 ALLOCATED = 1.25
-# Measured by tests/integration/workers/test_redis_bounds.py, with the longest names.
+# Measured by tests/intents/test_redis_bounds.py, with the longest names.
 INTENT_BYTES, INDEX_BYTES, COUNTER_BYTES, MESSAGE_BYTES, LETTER_BYTES, LEASE_BYTES = (
     *(81 * KIB, 400, 320),
     *(2 * KIB, 16 * KIB + 64, 300),

@@ -1,0 +1,75 @@
+"""Every command is described, answers in JSON, and exists where a document names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.testing import CliRunner
+
+from toolscale.app import app
+from toolscale.lint.findings import RULES
+
+ROOT = Path(__file__).parents[2]
+PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt")
+# the changelog names removed commands too
+TOLD = sorted(path for place in PLACES for path in ROOT.glob(place) if path.name != "CHANGELOG.md")
+
+
+def _below(command: object, name: str) -> Iterator[tuple[str, TyperCommand]]:
+    if isinstance(command, TyperGroup):
+        for part, below in command.commands.items():
+            yield from _below(below, f"{name} {part}")
+    elif isinstance(command, TyperCommand):
+        yield name, command
+
+
+COMMANDS = dict(_below(typer.main.get_command(app), "toolscale"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_and_its_parameters_are_described(name: str) -> None:
+    assert COMMANDS[name].help
+    assert all(str(getattr(parameter, "help", "") or "") for parameter in COMMANDS[name].params)
+
+
+GROUPS = [["emit"], ["token"], ["toolset"], ["watch"], []]
+EVERY = [*(name.split()[1:] for name in COMMANDS), *GROUPS]
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_the_help_has_examples_and_shows_no_value_of_a_flag(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "-h"], env={"COLUMNS": "80"})
+
+    assert result.exit_code == 0
+    assert "<bool>" not in result.stdout
+    _, heading, examples = result.stdout.partition("Examples:")
+    assert heading
+    assert " ".join(["toolscale", *words]) in " ".join(examples.split())
+
+
+# Commands that run until a signal have no result.
+WITHOUT_JSON = {"toolscale serve", "toolscale watch docker", "toolscale watch kubernetes"}
+
+
+def test_every_command_with_output_has_json() -> None:
+    with_json = {name for name, command in COMMANDS.items() if any("--json" in each.opts for each in command.params)}
+    assert COMMANDS.keys() - with_json == WITHOUT_JSON
+
+
+def test_lint_names_each_rule_with_its_level() -> None:
+    told = re.findall(
+        r"^\| `([a-z-]+)` \| (\w+) \|", (ROOT / "docs" / "lint.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert dict(told) == {rule: level for rule, (level, _) in RULES.items()}
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_a_document_exists(path: Path) -> None:
+    told = re.findall(r"(?:^\s*|`|-- )toolscale ([a-z][a-z-]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert set(told) <= {name.split()[1] for name in COMMANDS}

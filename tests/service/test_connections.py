@@ -1,0 +1,158 @@
+"""The connections of an HTTP server: which one is closed for a new one, and that every server counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+import structlog
+
+from shared.service.http import Connections, address_of
+from tests.support.http_limits import ScriptedTransport
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def opened(connections: Connections, *hosts: str) -> list[ScriptedTransport]:
+    """Open a connection from each of these hosts."""
+    made = [ScriptedTransport(host) for host in hosts]
+    for each in made:
+        each.connection = connections.add(each)
+    return made
+
+
+def closed(transports: list[ScriptedTransport]) -> list[int]:
+    """Return the positions of those that were closed."""
+    return [position for position, each in enumerate(transports) if each.is_aborted]
+
+
+async def test_the_address_with_the_most_connections_loses_the_one_that_was_idle_for_longest() -> None:
+    connections = Connections(4)
+    made = opened(connections, "192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2")
+    connections.begin_request(made[1].connection)
+    connections.end_request(made[1].connection)
+
+    made += opened(connections, "192.0.2.3")
+
+    assert closed(made) == [2]
+    assert len(connections) == 4
+
+
+async def test_one_address_alone_has_all_connections_and_replaces_its_own() -> None:
+    connections = Connections(3)
+
+    made = opened(connections, *["192.0.2.1"] * 5)
+
+    assert closed(made) == [0, 1]
+
+
+async def test_a_request_in_flight_is_not_cut_off_while_another_connection_of_its_address_is_idle() -> None:
+    connections = Connections(3)
+    made = opened(connections, *["192.0.2.1"] * 3)
+    connections.begin_request(made[0].connection)
+
+    made += opened(connections, "192.0.2.2", "192.0.2.2")
+
+    assert closed(made) == [1, 2]
+
+
+async def test_requests_in_flight_of_one_address_keep_no_other_out() -> None:
+    connections = Connections(2)
+    made = opened(connections, *["192.0.2.1"] * 2)
+    for each in made:
+        connections.begin_request(each.connection)
+
+    made += opened(connections, "192.0.2.2")
+
+    assert closed(made) == [1]
+
+
+async def test_the_new_connection_is_closed_if_no_address_has_more_and_all_have_requests_in_flight() -> None:
+    connections = Connections(2)
+    made = opened(connections, "192.0.2.1", "192.0.2.2")
+    for each in made:
+        connections.begin_request(each.connection)
+
+    made += opened(connections, "192.0.2.3")
+
+    assert closed(made) == [2]
+
+
+async def test_a_connection_with_a_pipelined_request_in_flight_is_not_idle() -> None:
+    connections = Connections(2)
+    made = opened(connections, "192.0.2.1", "192.0.2.1")
+    connections.begin_request(made[0].connection)
+    connections.begin_request(made[0].connection)
+    connections.end_request(made[0].connection)
+
+    made += opened(connections, "192.0.2.1")
+
+    assert closed(made) == [1]
+
+
+async def test_a_connection_that_ended_makes_room() -> None:
+    connections = Connections(1)
+    made = opened(connections, "192.0.2.1")
+    connections.begin_request(made[0].connection)
+    connections.remove(made[0].connection)
+    connections.remove(made[0].connection)
+
+    made += opened(connections, "192.0.2.1")
+    connections.end_request(made[0].connection)  # its last request may end later
+
+    assert closed(made) == []
+    assert len(connections) == 1
+
+
+async def test_a_silent_connection_is_closed_once_its_client_has_read_what_is_left() -> None:
+    connections = Connections(1, request_within_s=0)
+
+    (silent,) = opened(connections, "192.0.2.1")
+
+    with anyio.fail_after(60):
+        await silent.closed.wait()
+    assert not silent.is_aborted
+
+
+async def test_a_storm_of_connections_is_one_line() -> None:
+    connections = Connections(2)
+
+    with structlog.testing.capture_logs() as lines:
+        opened(connections, *["192.0.2.1"] * 1_000)
+
+    (line,) = lines
+    assert (line["event"], line["limit"], line["client"]) == ("connection_limit_reached", 2, "192.0.2.1")
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+async def test_a_host_with_a_network_of_ipv6_counts_as_one_client(host: str, address: str) -> None:
+    assert address_of(host) == address
+
+
+async def test_no_server_is_configured_without_the_limits() -> None:
+    packages = ("query", "shared", "toolscale", "workers")
+    modules = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+
+    configured = [path for path in modules if "uvicorn.Config" in path.read_text(encoding="utf-8")]
+
+    # query/service.py has it as the type of an argument
+    assert {path.name for path in configured} == {"http.py", "service.py"}
+    assert not [path for path in modules if "uvicorn.Config(" in path.read_text(encoding="utf-8")]
