@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import structlog
@@ -22,12 +22,11 @@ from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
 from query.web.routes import page_routes
-from shared.errors import HistoryUnavailable, ToolscaleError
+from shared.errors import ToolscaleError
 from shared.index.versions import open_index_versions
-from shared.intents.intents import open_intents
+from shared.intents.intents import Intents, open_intents
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
-from shared.service.redis import DEAD_LETTERS, connect, redis_errors
 from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings, warn_of_removed_settings
 from shared.text.embedding import FastEmbedder
@@ -64,13 +63,10 @@ def serve(settings: Settings) -> None:
         # opened before the model, so that an invalid setting fails at once
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
-        ExitStack() as opened,
     ):
-        # the workers' intents have the next reconciliations of servers
-        intents = opened.enter_context(closing(open_intents(settings))) if settings.redis_url else None
         server = service_of(catalogue, upstreams_of(settings), caller_of_request)
         metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener, intents)]
+        routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener)]
         tune_interpreter()
         HttpServer(
             server,
@@ -94,24 +90,14 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
         closing(open_usage(settings)) as usage,
         recorded(live_catalogue(live, settings), usage) as catalogue,
         sampling(usage, catalogue.ledger, catalogue.encoding),
+        _workers_intents(settings) as intents,
     ):
-        yield replace(catalogue, dead_letters=dead_letter_counter(settings))
+        yield replace(catalogue, intents=intents)
 
 
-def dead_letter_counter(settings: Settings) -> Callable[[], int | None]:
-    """Return a function that counts the dead letters of the workers, or returns None without Redis or its answer."""
-    if settings.redis_url is None:
-        return lambda: None
-    client = connect(settings.redis_url, timeout_s=1.0, connect_timeout_s=1.0)
-
-    def count() -> int | None:
-        try:
-            with redis_errors(HistoryUnavailable):
-                return int(client.llen(DEAD_LETTERS))
-        except HistoryUnavailable:
-            return None
-
-    return count
+def _workers_intents(settings: Settings) -> AbstractContextManager[Intents | None]:
+    """Open the intents of the workers, which know the next reconciliations; there are none without Redis."""
+    return closing(open_intents(settings)) if settings.redis_url else nullcontext()
 
 
 if __name__ == "__main__":

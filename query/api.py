@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from query.operations import Operations
     from query.usage.usage import Usage
     from shared.index.tools import ToolIndex
-    from shared.intents.intents import Intents
 
 PATH = "/api"
 TOOLSETS_PATH = "/toolsets"
@@ -108,13 +107,12 @@ class _BackupPart(BaseModel):
 def api_routes(
     catalogue: Catalogue,
     listener: HttpListener,
-    intents: Intents | None = None,
     operations: Operations | None = None,
     log_directory: Path | None = None,
 ) -> list[Route]:
     """Return the routes of the API: the servers, savings and advice, the toolsets, and those of the operations.
 
-    Without intents, servers have no next reconciliation. `log_directory` has the stderr of stdio servers.
+    `log_directory` has the stderr of stdio servers.
     """
     is_local = is_loopback(listener.server_socket.getsockname()[0])
 
@@ -126,7 +124,7 @@ def api_routes(
     def one_server(asked: ApiRequest) -> object:
         lines = asked.parameters(_Lines).lines
         logs = log_directory if asked.may_operate else None
-        return server(asked.path["server_id"], asked.caller, catalogue, intents, logs, lines)
+        return server(asked.path["server_id"], asked.caller, catalogue, logs, lines)
 
     def savings(asked: ApiRequest) -> object:
         period, index = asked.parameters(_Period).period, catalogue.pinned().index
@@ -142,7 +140,7 @@ def api_routes(
 
     toolsets = _Toolsets(catalogue.index)
     routes = [
-        route(f"{PATH}/servers", "catalog:read", get=lambda asked: servers(asked.caller, catalogue, intents)),
+        route(f"{PATH}/servers", "catalog:read", get=lambda asked: servers(asked.caller, catalogue)),
         route(f"{PATH}/servers/{{server_id:path}}", "catalog:read", get=one_server),
         route(f"{PATH}/savings", "catalog:read", get=savings),
         route(f"{PATH}/advice", "catalog:read", get=advice),

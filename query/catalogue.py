@@ -16,7 +16,7 @@ from query.records import Ledger, Run, run_behind, run_now
 from query.search.ranking import NO_MATCH_THRESHOLD, category_vectors
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
-from shared.errors import FollowedConfigUnavailable, ModelUnavailable
+from shared.errors import FollowedConfigUnavailable, IntentsUnavailable, ModelUnavailable
 from shared.index.versions import active_index
 from shared.service.every import every
 from shared.service.process import full_environment
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shared.catalog import Encoding
     from shared.index.tools import ToolIndex
     from shared.index.versions import IndexVersions, OpenVersion
+    from shared.intents.intents import Intents
     from shared.settings import Settings
     from shared.text.embedding import Embedder
 
@@ -62,13 +63,20 @@ class Catalogue:
     """Returns the calls of a caller in the last weeks, as of some minutes ago."""
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
-    dead_letters: Callable[[], int | None] = lambda: None
-    """Returns the number of dead letters, None if this process does not know it."""
+    intents: Intents | None = None
+    """The intents of the servers; None if this process cannot read them, as beside workers without Redis."""
     read_policy: ReadPolicy = no_policy
     resync_interval_s: float = 0.0
     stdio_resync_interval_s: float = 0.0
     operator_entry: Callable[[str], object] = lambda _: None
     """Returns the entry of a server as it is written in the operator's `mcp.json`, None without one."""
+
+    def dead_letters(self) -> int | None:
+        """Return the number of dead letters, None where it cannot be read."""
+        try:
+            return self.intents.backlog().dead_letters if self.intents else None
+        except IntentsUnavailable:
+            return None
 
     def pinned(self) -> Catalogue:
         """Return the catalogue for one request: its index and embedder belong to one index version until the end."""

@@ -45,6 +45,7 @@ from starlette.requests import HTTPConnection, Request
 from query.answers.budget import Budget, PagedRequest, ResponsePolicy, items_that_fit
 from query.answers.pages import OwnText, Reader, next_page, own_texts, paginate, surely_fits
 from query.caller import ANYONE, OPERATOR, Caller
+from query.calling.call import CALL_TOOL_NAME
 from query.kept import Kept
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
 from query.tool import (
@@ -53,8 +54,8 @@ from query.tool import (
     PAGING_ARGUMENTS,
     ToolCallContext,
     ToolHandler,
+    definition_of,
     error_result,
-    listed,
     temporary_error,
 )
 from query.tools.confirm import question_of
@@ -96,7 +97,6 @@ T = TypeVar("T")
 
 # The metric label of all toolset tools: their own names would make too many time series.
 DIRECT = "direct"
-CALL_TOOL = "call_tool"
 NOTICE_URI = "toolscale://notice"
 TOOLS_LIST = "tools/list"
 
@@ -379,7 +379,7 @@ async def page_of_result(handler: ToolHandler, context: ToolCallContext, policy:
     if handler.paging == "own":
         return await handler.call(context)
     if handler.paging == "foreign":
-        reader = Reader(context.caller.name, CALL_TOOL)
+        reader = Reader(context.caller.name, CALL_TOOL_NAME)
         return await _paginated(await handler.call(context), reader, policy.budget(), policy.kept)
     paging_arguments = {name: value for name, value in context.arguments.items() if name in PAGING_ARGUMENTS}
     tool_arguments = {name: value for name, value in context.arguments.items() if name not in PAGING_ARGUMENTS}
@@ -444,11 +444,11 @@ def page_of_tools(
     others = sorted((offer for offer in handlers if offer.paging == "foreign"), key=lambda offer: offer.sort_key)
     rest = [offer for offer in others if offer.sort_key > last]
     if not rest:
-        return ListToolsResult(tools=list(map(listed, builtin)))  # counting their tokens would load a vocabulary
+        return ListToolsResult(tools=list(map(definition_of, builtin)))  # counting their tokens would load a vocabulary
     # a definition cannot be divided, so a single one may exceed the budget
-    texts = [offer.listed_text for offer in (*builtin, *rest)]
+    texts = [offer.definition_text for offer in (*builtin, *rest)]
     count = max(items_that_fit(texts, policy.budget()) - len(builtin), 0 if is_first else 1)
     page = rest[:count]
     after = page[-1].sort_key if page else ""
     next_cursor = policy.kept.put(after.encode(), caller.name, TOOLS_LIST) if count < len(rest) else None
-    return ListToolsResult(tools=list(map(listed, [*builtin, *page])), next_cursor=next_cursor)
+    return ListToolsResult(tools=list(map(definition_of, [*builtin, *page])), next_cursor=next_cursor)

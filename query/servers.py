@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
     from shared.catalog import Encoding, ServerRecord
     from shared.intents.intent import Intent
-    from shared.intents.intents import Intents
 
 Object = dict[str, Any]
 
@@ -165,7 +164,7 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     return ServerTable(rows, [SetRow(of_set) for of_set in sets.values()], tools, tokens, encoding)
 
 
-def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only: str | None = None) -> Object:
+def servers(caller: Caller, catalogue: Catalogue, only: str | None = None) -> Object:
     """Return all servers of the caller's scope, by id; with `only`, the intents of the others are not read.
 
     `set` is the first of the servers with the same tools. `share` is a part of the cost of the whole scope, 0 to 1.
@@ -177,8 +176,8 @@ def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only:
     """
     table, shows_all = servers_for(caller, catalogue), is_unrestricted(caller)
     known: dict[str, Intent] = {}
-    if intents:
-        found = filter(None, [intents.intent(only)]) if only else intents.intents()
+    if catalogue.intents:
+        found = filter(None, [catalogue.intents.intent(only)]) if only else catalogue.intents.intents()
         known = {intent.server_id: intent for intent in found}
     rows = [
         _object(row, known.pop(row.record.server_id, None), of_set.server_id, shows_url=shows_all)
@@ -198,17 +197,10 @@ def servers(caller: Caller, catalogue: Catalogue, intents: Intents | None, only:
         if of_any_status.admits(record):
             rows.append(_object(ServerRow(record), intent, intent.server_id, shows_url=shows_all))
     answer: Object = {"servers": sorted(rows, key=lambda row: row["server_id"])}
-    return answer | (_of_operator(catalogue, intents) if shows_all else {})
+    return answer | (_of_operator(catalogue) if shows_all else {})
 
 
-def server(
-    server_id: str,
-    caller: Caller,
-    catalogue: Catalogue,
-    intents: Intents | None,
-    log_directory: Path | None,
-    lines: int,
-) -> Object:
+def server(server_id: str, caller: Caller, catalogue: Catalogue, log_directory: Path | None, lines: int) -> Object:
     """Return a server of the caller's scope with its tools, the most expensive first.
 
     `lines` are the last lines of its stderr, null without a directory of logs.
@@ -217,9 +209,9 @@ def server(
         ServerUnknown: the scope has no server of this id.
         IndexUnavailable, IntentsUnavailable: a store does not answer.
     """
-    found = {row["server_id"]: row for row in servers(caller, catalogue, intents, server_id)["servers"]}
+    found = {row["server_id"]: row for row in servers(caller, catalogue, server_id)["servers"]}
     if server_id not in found:
-        known = [row["server_id"] for row in servers(caller, catalogue, intents)["servers"]]
+        known = [row["server_id"] for row in servers(caller, catalogue)["servers"]]
         raise ServerUnknown.near(server_id, known)
     row, record = found[server_id], catalogue.ledger.record(server_id)
     tools: list[Object] = []
@@ -268,9 +260,9 @@ def _object(row: ServerRow, intent: Intent | None, first: str, *, shows_url: boo
     }
 
 
-def _of_operator(catalogue: Catalogue, intents: Intents | None) -> Object:
+def _of_operator(catalogue: Catalogue) -> Object:
     """Return what is not about one server: left-out entries of the mcp.json, the backlog, and notes for people."""
-    followed = catalogue.followed_config()
+    followed, intents = catalogue.followed_config(), catalogue.intents
     left_out = (
         [{"server_id": entry.server_id, "reason": entry.reason} for entry in followed.left_out] if followed else []
     )

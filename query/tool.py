@@ -74,9 +74,9 @@ class ToolHandler(ABC):
     sort_key: str = ""
 
     @cached_property
-    def listed_text(self) -> str:
+    def definition_text(self) -> str:
         """Return the JSON of the tool as `tools/list` shows it."""
-        return listed(self).model_dump_json(by_alias=True, exclude_none=True)
+        return definition_of(self).model_dump_json(by_alias=True, exclude_none=True)
 
     @abstractmethod
     async def call(self, context: ToolCallContext) -> CallToolResult:
@@ -104,7 +104,7 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
         """Return the response to this caller."""
 
 
-def listed(handler: ToolHandler | type[ToolHandler]) -> Tool:
+def definition_of(handler: ToolHandler | type[ToolHandler]) -> Tool:
     """Return a tool as `tools/list` shows it; a "kept" tool also takes `max_tokens` and `cursor`.
 
     A "kept" tool declares no output schema, since a page of a long result is a part of its text.

@@ -61,7 +61,7 @@ _PARAMETERS = ("parameters", "arguments", "args")
 _ALL_NAMES = {*_TOOL_NAMES, *_PARAMETERS, "server_name"}
 # More nested calls than any agent was observed to send.
 _MAX_WRAPPERS = 3
-_CALL_TOOL = "call_tool"
+CALL_TOOL_NAME = "call_tool"
 
 
 class CallRequest(ToolRequest):
@@ -87,7 +87,7 @@ class CallRequest(ToolRequest):
         request = _normalized(cast("dict[str, Any]", raw))
         for _ in range(_MAX_WRAPPERS):
             inner = request.get("parameters")
-            is_ours = request.get("tool_name") == _CALL_TOOL and request.get("server_name") is None
+            is_ours = request.get("tool_name") == CALL_TOOL_NAME and request.get("server_name") is None
             if not (is_ours or request.get("tool_name") is None) or not isinstance(inner, dict):
                 break
             wrapped = _normalized(cast("dict[str, Any]", inner))

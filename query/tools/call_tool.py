@@ -9,7 +9,7 @@ from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
 
 from query.answers.links import Links
-from query.calling.call import CallRequest, ResolvedTool, call_tool, check_parameters, resolve_tool
+from query.calling.call import CALL_TOOL_NAME, CallRequest, ResolvedTool, call_tool, check_parameters, resolve_tool
 from query.calling.sessions import CallResources, Progress
 from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from query.catalogue import Catalogue
 
 CALL_TOOL = Tool(
-    name="call_tool",
+    name=CALL_TOOL_NAME,
     description="Call a tool that find_tool or describe_tool showed you, and return its result.",
     input_schema=input_schema(CallRequest),
     # the hints describe the tools behind it

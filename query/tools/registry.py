@@ -8,7 +8,7 @@ from mcp.types import ListToolsResult
 from mcp_types.version import LATEST_PROTOCOL_VERSION
 
 from query.find import FindTool
-from query.tool import listed
+from query.tool import definition_of
 from query.tools.call_tool import CallTool
 from query.tools.describe_tool import DescribeTool
 from query.tools.get_active_toolset import GetActiveToolset
@@ -37,7 +37,7 @@ def read_only_tools() -> frozenset[str]:
 
 def builtin_definitions() -> list[ToolDefinition]:
     """Return all built-in tools as `tools/list` sends them in the latest revision."""
-    page = ListToolsResult(tools=[listed(handler) for handler in BUILTIN_TOOLS])
+    page = ListToolsResult(tools=[definition_of(handler) for handler in BUILTIN_TOOLS])
     return [ToolDefinition.from_wire(json_text(tool)) for tool in tools_sent(page, LATEST_PROTOCOL_VERSION)]
 
 

@@ -41,11 +41,13 @@ def running_api(
         closing(open_usage(settings)) as usage,
     ):
         followed = followed_config_store(settings)
-        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=followed.get)
+        catalogue = Catalogue(
+            index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=followed.get, intents=intents
+        )
         emitter = Emitter(intents, lambda _: None, 0)
         stores = Stores(intents, index, usage, settings.savings_keep_days)
         operations = Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
-        routes = api_routes(catalogue, listener, intents, operations, log_directory(settings))
+        routes = api_routes(catalogue, listener, operations, log_directory(settings))
         server = HttpServer(service_of(catalogue, None, caller_of_request), listener, index=index, routes=routes)
         thread, configured = threading.Thread(target=server.run), structlog.get_config()
         # a command in this process has its own streams for a moment, and the service would log to them

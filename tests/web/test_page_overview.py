@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from query.usage.usage import TOOLS_LIST, RowKey, Rows, Usage, today
 from query.web.page import PageRequest, render
 from query.web.routes import page_routes
 from query.web.views import overview
+from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, static
@@ -139,10 +139,16 @@ async def test_the_time_of_the_page_is_beside_a_link_that_renews_it() -> None:
         (Caller("dev", toolset="dev"), 3, False),
     ],
 )
-def test_dead_letters_are_shown_to_a_caller_that_sees_all(caller: Caller, letters: int | None, is_shown: bool) -> None:
-    catalogue = replace(Catalogue(index(), FakeEmbedder(), Ledger(index())), dead_letters=lambda: letters)
+def test_dead_letters_are_shown_to_a_caller_that_sees_all(
+    caller: Caller, letters: int | None, is_shown: bool, tmp_path: Path
+) -> None:
+    with closing(open_intents(load_settings(data_dir=tmp_path))) as intents:
+        for _ in range(letters or 0):
+            intents.add_dead_letter("no event", "{}")
+        known = None if letters is None else intents
+        catalogue = Catalogue(index(), FakeEmbedder(), Ledger(index()), intents=known)
 
-    assert ("Rejected events and messages: 3" in rendered(catalogue, caller)) is is_shown
+        assert ("Rejected events and messages: 3" in rendered(catalogue, caller)) is is_shown
 
 
 # --- clients ---

@@ -24,7 +24,7 @@ from query.usage.usage import open_usage
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from query.web.views import claude_command, client_config
-from shared.errors import ConfigInvalid, IntentsUnavailable
+from shared.errors import ConfigInvalid
 from shared.intents import times
 from shared.quoting import printable
 from shared.service.every import every
@@ -84,19 +84,13 @@ def running(settings: Settings) -> Generator[RunningService]:
         if settings.subscribe != "none":
             sources.enter_context(listeners_running(settings, intents, embedded.emit))
 
-        def dead_letters() -> int | None:
-            try:
-                return intents.backlog().dead_letters
-            except IntentsUnavailable:
-                return None
-
         with (
             live_index(embedded.versions) as followed,
             closing(open_usage(settings)) as usage,
             recorded(live_catalogue(followed, settings), usage) as catalogue,
             sampling(usage, catalogue.ledger, catalogue.encoding),
         ):
-            yield RunningService(embedded, replace(catalogue, dead_letters=dead_letters))
+            yield RunningService(embedded, replace(catalogue, intents=intents))
 
 
 def answer(
@@ -121,7 +115,7 @@ def answer(
             metrics_route(
                 catalogue, listener, is_open=settings.metrics_public, gauges=[BacklogGauges(intents.backlog)]
             ),
-            *api_routes(catalogue, listener, intents, operations, log_directory(settings)),
+            *api_routes(catalogue, listener, operations, log_directory(settings)),
             *use_routes(use, lambda: http.is_ending, (lambda: http.stop()) if instance.is_background else None),
         ]
         if producers := producers_of(settings):
