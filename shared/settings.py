@@ -93,11 +93,21 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
     )
 
-    # --- Where things are ---
+    # --- What most installations set ---
     redis_url: str | None = Field(default=None, validation_alias=_plain("REDIS_URL"))
     """Redis (`redis`, `rediss`, `unix`, `redis+sentinel`); unset: no other processes, and intents in `data_dir`."""
     qdrant_url: QdrantUrl | None = Field(default=None, validation_alias=_plain("QDRANT_URL"))
     """Qdrant server, or nodes of one cluster separated by commas; unset: Qdrant Edge in `data_dir`."""
+    mcp_config: Path | None = None
+    """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
+    allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
+    """Hosts (also `*.example.org`) and networks (10.0.0.0/8) allowed in events; `*`: any, except loopback."""
+    tokens_file: Path | None = None
+    """A TOML file of callers and digests of their bearer tokens; `toolscale token new` prints an entry."""
+    events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
+    """The bearer token for all events, 16 characters or more; without it and `producers_file`: no events API."""
+
+    # --- Where things are ---
     qdrant_api_key: Annotated[str, StringConstraints(strip_whitespace=True)] | None = Field(
         default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False
     )
@@ -106,8 +116,6 @@ class Settings(BaseSettings):
     """Options of new collections on a Qdrant server, `shard_number=3 on_disk=true`; docs/deploy.md lists them."""
     data_dir: Path = Path("~/.local/share/toolscale")
     """Where the embedded composition keeps its index and intents."""
-    mcp_config: Path | None = None
-    """The operator's `mcp.json`, the only place stdio servers come from; unset: `serve` takes `data_dir`/mcp.json."""
     credentials_dir: Path | None = None
     """Directory of secrets named by `credential_ref`; the variable `TOOLSCALE_CREDENTIAL_<NAME>` has precedence."""
     credential_hosts: Annotated[CredentialHosts | None, NoDecode] = None
@@ -133,8 +141,6 @@ class Settings(BaseSettings):
     """Minimum fit of a tool, -1 (any) to 1; docs/retrieval.md has its parts and what other values cost."""
 
     # --- Limits of a server ---
-    allowed_hosts: Annotated[frozenset[str], NoDecode] = frozenset({"127.0.0.1", "localhost", "::1"})
-    """Hosts (also `*.example.org`) and networks (10.0.0.0/8) allowed in events; `*`: any, except loopback."""
     stdio_env: Annotated[frozenset[VariableName], NoDecode] = frozenset()
     """More variables that stdio servers inherit, separated by commas; docs/operations.md lists the usual ones."""
     listing_timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
@@ -165,8 +171,6 @@ class Settings(BaseSettings):
     # --- Callers ---
     public_url: HttpUrl | None = None
     """The public URL of `/mcp`, the audience of JWTs; required with JWTs."""
-    tokens_file: Path | None = None
-    """A TOML file of callers and digests of their bearer tokens; `toolscale token new` prints an entry."""
     stdio_groups: Annotated[frozenset[str], NoDecode] | None = None
     """Groups whose tools are visible to a client over stdio, separated by commas; unset: all."""
     stdio_toolset: Annotated[str, StringConstraints(pattern=TOOLSET_NAME)] | None = None
@@ -191,8 +195,6 @@ class Settings(BaseSettings):
     """Concurrent calls of one caller; further calls are rejected. Without authentication all clients are one caller."""
 
     # --- Sources of events ---
-    events_token: Annotated[str, Field(min_length=16, max_length=1_000)] | None = Field(default=None, repr=False)
-    """The bearer token for all events, 16 characters or more; without it and `producers_file`: no events API."""
     producers_file: Path | None = None
     """A TOML file of producers of events: their rights, and digests of their bearer tokens; docs/events.md."""
     events_host: str = "127.0.0.1"
@@ -203,6 +205,7 @@ class Settings(BaseSettings):
     """Servers to subscribe to for changes of their tools: http, all (stdio servers then keep running), or none."""
     watch_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """The name of this `toolscale watch` among those with the same kind of source: a cluster or machine."""
+
     # --- Metrics ---
     metrics_host: str = "127.0.0.1"
     """Address of the metrics port of a process; it serves metrics and health only, without authentication."""
