@@ -14,10 +14,11 @@ from mcp.types import INVALID_PARAMS, CallToolResult, TextContent, Tool
 from query.answers.answer import summary
 from query.answers.budget import ResponsePolicy, counting
 from query.caller import Caller
+from query.calling.call import CALL_TOOL_NAME
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
 from query.kept import Kept
-from query.mcp import CALL_TOOL, build_server
+from query.mcp import build_server
 from query.records import Ledger
 from query.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
 from query.tools.registry import builtin_tools
@@ -56,7 +57,7 @@ class Upstream(ToolHandler):
 
     permission = "tools:call"
 
-    def __init__(self, text: str, name: str = CALL_TOOL, paging: Paging = "kept") -> None:
+    def __init__(self, text: str, name: str = CALL_TOOL_NAME, paging: Paging = "kept") -> None:
         self.tool = Tool(name=name, input_schema={"type": "object"})
         self.paging, self.sort_key = paging, name
         self.calls: list[dict[str, Any]] = []
@@ -218,7 +219,7 @@ async def test_a_cursor_of_another_question_is_refused_by_the_protocol(mode: str
     assert refused.value.error.message.startswith("cursor: expected the nextCursor")
 
 
-@pytest.mark.parametrize("tool", ["find_tool", CALL_TOOL])
+@pytest.mark.parametrize("tool", ["find_tool", CALL_TOOL_NAME])
 async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
     answers, upstream = ResponsePolicy(), Upstream(LONG)
     offered = [*builtin_tools(catalogue_of(*fleet(), policy=answers)), upstream]
@@ -231,14 +232,14 @@ async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
             await bob.call_tool(tool, {**QUESTION, "cursor": cursor})
 
     assert refused.value.error.code == INVALID_PARAMS
-    assert len(upstream.calls) == (tool == CALL_TOOL)
+    assert len(upstream.calls) == (tool == CALL_TOOL_NAME)
 
 
 @pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 22, "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
     async with client_of([*builtin_tools(catalogue_of(*fleet())), upstream]) as client:
-        for tool in ("find_tool", "describe_tool", CALL_TOOL):
+        for tool in ("find_tool", "describe_tool", CALL_TOOL_NAME):
             with pytest.raises(MCPError, match="cursor"):
                 await client.call_tool(tool, {**QUESTION, "cursor": cursor})
         with pytest.raises(MCPError, match="cursor"):
@@ -255,12 +256,14 @@ async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> 
     upstream = Upstream(LONG)
     read, pages = "", 0
     async with client_of([upstream], mode) as client:
-        result = await client.call_tool(CALL_TOOL, {"parameters": {"path": "x"}, "max_tokens": 500})
+        result = await client.call_tool(CALL_TOOL_NAME, {"parameters": {"path": "x"}, "max_tokens": 500})
         while len(texts(result)) > 1:
             text, notice = texts(result)
             assert COUNT(text) + COUNT(notice) <= 500
             read, pages = read + text, pages + 1
-            result = await client.call_tool(CALL_TOOL, {"cursor": json.loads(notice)["nextCursor"], "max_tokens": 500})
+            result = await client.call_tool(
+                CALL_TOOL_NAME, {"cursor": json.loads(notice)["nextCursor"], "max_tokens": 500}
+            )
         read += texts(result)[0]
 
     assert read == LONG
@@ -270,9 +273,9 @@ async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> 
 
 async def test_a_page_can_be_read_again() -> None:
     async with client_of([Upstream(LONG)]) as client:
-        first = await client.call_tool(CALL_TOOL)
+        first = await client.call_tool(CALL_TOOL_NAME)
         cursor = json.loads(texts(first)[-1])["nextCursor"]
-        again = [texts(await client.call_tool(CALL_TOOL, {"cursor": cursor}))[0] for _ in range(2)]
+        again = [texts(await client.call_tool(CALL_TOOL_NAME, {"cursor": cursor}))[0] for _ in range(2)]
 
     assert again[0] == again[1]
 
@@ -282,7 +285,7 @@ async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> Non
     async with client_of([foreign, calling]) as client:
         first = await client.call_tool("files__read", {"max_tokens": 7, "cursor": "its own"})
         cursor = json.loads(texts(first)[-1])["nextCursor"]
-        second = await client.call_tool(CALL_TOOL, {"cursor": cursor})
+        second = await client.call_tool(CALL_TOOL_NAME, {"cursor": cursor})
 
     assert foreign.calls == [{"max_tokens": 7, "cursor": "its own"}]
     assert LONG.startswith(texts(first)[0] + texts(second)[0])
@@ -292,7 +295,7 @@ async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> Non
 async def test_where_the_rest_cannot_be_kept_the_page_says_so() -> None:
     answers = ResponsePolicy(Kept(max_bytes=100))
     async with client_of([Upstream(LONG)], policy=answers) as client:
-        text, notice = texts(await client.call_tool(CALL_TOOL))
+        text, notice = texts(await client.call_tool(CALL_TOOL_NAME))
 
     assert LONG.startswith(text)
     assert json.loads(notice) == {
@@ -337,7 +340,7 @@ async def test_while_the_store_is_down_tools_that_need_a_cursor_are_errors_that_
 async def test_a_wrong_bound_is_refused_by_name_and_nothing_is_called(arguments: dict[str, Any]) -> None:
     upstream = Upstream(LONG)
     async with client_of([upstream]) as client:
-        result = await client.call_tool(CALL_TOOL, arguments)
+        result = await client.call_tool(CALL_TOOL_NAME, arguments)
 
     assert result.is_error
     assert texts(result)[0].startswith(f"{next(iter(arguments))}: ")

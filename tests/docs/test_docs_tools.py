@@ -18,7 +18,7 @@ from query.answers.answer import ContextMeta, FindResponse, ToolInfo
 from query.calling.call import RESOURCE_NOT_FOUND
 from query.catalogue import Catalogue
 from query.records import Ledger
-from query.tool import PAGING_ARGUMENTS, listed
+from query.tool import PAGING_ARGUMENTS, definition_of
 from query.tools.describe_tool import DescribeResponse
 from query.tools.list_available_tools import ListedServer
 from query.tools.registry import builtin_tools
@@ -41,7 +41,7 @@ def schemas(tmp_path: Path) -> Generator[dict[str, dict[str, Any]]]:
         closing(SqliteUsage(tmp_path / "savings.sqlite3", 1)) as usage,
     ):
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage)
-        yield {offer.tool.name: listed(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}
+        yield {offer.tool.name: definition_of(offer).input_schema for offer in builtin_tools(catalogue, upstreams)}
 
 
 def arguments_in(section: str) -> set[str]:
