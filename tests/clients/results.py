@@ -12,8 +12,8 @@ Outcome = Literal["yes", "no", "not offered", "ignored"]
 HEAD = """# Clients and servers that the tests use
 
 You build an agent with a library, and want to know whether it works with Toolscale.
-`make docs-clients` plays these steps with the published packages and a real `toolscale serve`, and writes this page from
-[clients.json](../benchmarks/results/clients.json); `make test-all` plays them too.
+`make docs-clients` plays these steps with the published packages and a real `toolscale serve`.
+It writes this page from [clients.json](../benchmarks/results/clients.json); `make test-all` plays the steps too.
 """
 
 CLIENTS = """## Client libraries

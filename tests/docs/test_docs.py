@@ -102,8 +102,8 @@ def test_every_toolscale_command_in_the_notes_of_the_chart_can_be_parsed() -> No
 
 def commands_in(lines: list[str]) -> list[str]:
     """Return the arguments of each whole call of `toolscale`, also in a container."""
-    found = (re.search(r"(?:^|exec (?:worker|query) |-- )toolscale ([a-z].*)", line) for line in lines if "…" not in line)
-    return [called[1] for called in found if called]
+    called = re.compile(r"(?:^|exec (?:worker|query) |-- )toolscale ([a-z].*)")
+    return [found[1] for line in lines if "…" not in line and (found := called.search(line))]
 
 
 def _follow(arguments: list[str]) -> None:
