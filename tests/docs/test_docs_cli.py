@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import typer
@@ -12,9 +10,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.testing import CliRunner
 
 from toolscale.app import app
-from toolscale.lint.findings import RULES
-
-ROOT = Path(__file__).parents[2]
 
 
 def _below(command: object, name: str) -> Iterator[tuple[str, TyperCommand]]:
@@ -56,10 +51,3 @@ WITHOUT_JSON = {"toolscale serve", "toolscale watch docker", "toolscale watch ku
 def test_every_command_with_output_has_json() -> None:
     with_json = {name for name, command in COMMANDS.items() if any("--json" in each.opts for each in command.params)}
     assert COMMANDS.keys() - with_json == WITHOUT_JSON
-
-
-def test_lint_names_each_rule_with_its_level() -> None:
-    told = re.findall(
-        r"^\| `([a-z-]+)` \| (\w+) \|", (ROOT / "docs" / "lint.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert dict(told) == {rule: level for rule, (level, _) in RULES.items()}
