@@ -3,7 +3,7 @@
 Fusion adds scores that were normalised within the query (CombSUM over z-scores: Fox and Shaw, "Combination of
 Multiple Searches", TREC-2, 1994; Montague and Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001).
 Reciprocal ranks discard the distances between scores, and scored below the dense list by itself.
-Results hardly change around these weights; docs/retrieval.md lists the experiments.
+Results hardly change around these weights; docs/decisions.md has what was measured.
 
 An array of scores has one for each of a step's points, which are in the order of their ids, so that no result depends
 on the engine's order.
@@ -55,7 +55,7 @@ COVERAGE_WEIGHT = 0.1
 CATEGORY_WEIGHT = 0.2
 # No adjusted similarity is lower.
 LOWEST = -1 - CATEGORY_WEIGHT
-# For the bundled model; docs/retrieval.md has the curve of other thresholds.
+# For the bundled model; benchmarks/results/retrieval.md has other thresholds.
 NO_MATCH_THRESHOLD = 0.26
 NO_THRESHOLD = -1.0
 # Tools whose terms are remembered, some 6 KB each.

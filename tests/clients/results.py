@@ -11,22 +11,21 @@ Outcome = Literal["yes", "no", "not offered", "ignored"]
 
 HEAD = """# Clients and servers that the tests use
 
-`make docs-clients` writes this page from [clients.json](../benchmarks/results/clients.json).
-It installs the published packages from lock files, and starts a real `toolscale serve`.
-`make test-all` plays the same steps.
+You build an agent with a library, and want to know whether it works with Toolscale.
+`make docs-clients` plays these steps with the published packages and a real `toolscale serve`.
+It writes this page from [clients.json](../benchmarks/results/clients.json); `make test-all` plays the steps too.
 """
 
 CLIENTS = """## Client libraries
 
-Each library lists the tools, and calls `find_tool`, `describe_tool` and `call_tool` on two servers.
-Pydantic AI and OpenAI Agents run an agent with a scripted model, the latter with schemas in strict mode.
+Each library passes every step, except where the table says otherwise.
 
+- It lists the tools, calls `find_tool`, `describe_tool` and `call_tool` on two servers, and gets the next page.
 - **wrong arguments**: the agent gets a readable error and goes on.
-- **empty arguments**: `[]`, `""` and `null` count as absent, for each optional argument.
+- **empty arguments**: `[]`, `""` and `null` count as absent.
 - **cancels**: the session goes on after a cancelled call.
 - **server ends the call**: the server of the called tool gets the cancellation.
-  *Not offered*: the library sends no cancellation.
-  *Ignored*: it sends a separate request over HTTP, which Toolscale [ignores](tools.md#call_tool).
+  *Not offered*: the library sends none. *Ignored*: it sends a separate request over HTTP.
 """
 
 SERVERS = """## Third-party servers
@@ -81,12 +80,11 @@ def render(results: Results) -> str:
 
 
 def _libraries(played: tuple[PlayedLibrary, ...]) -> Iterator[str]:
-    steps = list(played[0].steps)
-    yield f"| library | version | transport | {' | '.join(steps)} |"
-    yield "|---" * (3 + len(steps)) + "|"
+    yield "| library | version | transport | except |"
+    yield "|---|---|---|---|"
     for each in played:
-        package = f"{each.name}: `{each.package}`"
-        yield f"| {package} | {each.version} | {each.transport} | {' | '.join(each.steps.values())} |"
+        others = ", ".join(f"{step}: {outcome}" for step, outcome in each.steps.items() if outcome != "yes")
+        yield f"| {each.name}: `{each.package}` | {each.version} | {each.transport} | {others} |"
     yield ""
     for each in played:
         yield from (f"{each.name} over {each.transport}, {step}: {error}\n" for step, error in each.errors.items())

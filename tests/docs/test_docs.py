@@ -25,6 +25,10 @@ DOCUMENTS = sorted(
     for path in (ROOT / folder).glob(pattern)
 )  # fmt: skip
 
+# what is true now: the changelog names removed commands and settings too
+NOW = [each for each in DOCUMENTS if each.name != "CHANGELOG.md"]
+CHART = ROOT / "deploy" / "helm" / "toolscale"
+
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,9 +46,10 @@ def fences(document: str, language: str) -> list[str]:
 
 
 def code_of(document: str) -> list[str]:
-    """Return what a document shows as shell code: the lines of its blocks, and its inline code."""
+    """Return what a document shows as shell code: the lines of its blocks, those behind a prompt, its inline code."""
     inline: list[str] = re.findall(r"`([^`\n]+)`", _FENCE.sub("", document))
-    return [line for block in fences(document, "sh") for line in block.splitlines()] + inline
+    prompted: list[str] = re.findall(r"^\$ (.+)", document, re.MULTILINE)
+    return [line for block in fences(document, "sh") for line in block.splitlines()] + prompted + inline
 
 
 # --- errors ---
@@ -82,12 +87,23 @@ def test_every_make_target_in_a_document_exists(document: Path) -> None:
     assert [target for target in used if target not in targets] == []
 
 
-@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=named)
+@pytest.mark.parametrize("document", [*NOW, CHART / "README.md"], ids=named)
 def test_every_toolscale_command_in_a_document_can_be_parsed(document: Path) -> None:
-    for line in code_of(text_of(named(document))):
-        called = re.search(r"(?:^|exec worker )toolscale ([a-z].*)", line)
-        if called and "…" not in line:
-            _follow(called[1].split())
+    for command in commands_in(code_of(text_of(named(document)))):
+        _follow(command.split())
+
+
+def test_every_toolscale_command_in_the_notes_of_the_chart_can_be_parsed() -> None:
+    notes = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+
+    for command in commands_in(notes.splitlines()):
+        _follow(command.split())
+
+
+def commands_in(lines: list[str]) -> list[str]:
+    """Return the arguments of each whole call of `toolscale`, also in a container."""
+    called = re.compile(r"(?:^|exec (?:worker|query) |-- )toolscale ([a-z].*)")
+    return [found[1] for line in lines if "…" not in line and (found := called.search(line))]
 
 
 def _follow(arguments: list[str]) -> None:
@@ -117,7 +133,7 @@ def variables_read() -> set[str]:
     return settings.union(*map(VARIABLE.findall, texts)) - set(REMOVED)
 
 
-@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=named)
+@pytest.mark.parametrize("document", NOW, ids=named)
 def test_every_setting_in_a_document_is_read(document: Path) -> None:
     named_here = {name for name in VARIABLE.findall(text_of(named(document))) if "_CREDENTIAL_DOCS_" not in name}
 

@@ -1,10 +1,8 @@
-"""Every command is described, answers in JSON, and exists where a document names it."""
+"""Every command is described, and answers in JSON."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import typer
@@ -12,12 +10,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.testing import CliRunner
 
 from toolscale.app import app
-from toolscale.lint.findings import RULES
-
-ROOT = Path(__file__).parents[2]
-PLACES = ("*.md", "docs/*.md", "deploy/helm/**/*.md", "deploy/helm/**/NOTES.txt")
-# the changelog names removed commands too
-TOLD = sorted(path for place in PLACES for path in ROOT.glob(place) if path.name != "CHANGELOG.md")
 
 
 def _below(command: object, name: str) -> Iterator[tuple[str, TyperCommand]]:
@@ -59,17 +51,3 @@ WITHOUT_JSON = {"toolscale serve", "toolscale watch docker", "toolscale watch ku
 def test_every_command_with_output_has_json() -> None:
     with_json = {name for name, command in COMMANDS.items() if any("--json" in each.opts for each in command.params)}
     assert COMMANDS.keys() - with_json == WITHOUT_JSON
-
-
-def test_lint_names_each_rule_with_its_level() -> None:
-    told = re.findall(
-        r"^\| `([a-z-]+)` \| (\w+) \|", (ROOT / "docs" / "lint.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert dict(told) == {rule: level for rule, (level, _) in RULES.items()}
-
-
-@pytest.mark.parametrize("path", TOLD, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_in_a_document_exists(path: Path) -> None:
-    told = re.findall(r"(?:^\s*|`|-- )toolscale ([a-z][a-z-]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
-
-    assert set(told) <= {name.split()[1] for name in COMMANDS}

@@ -58,6 +58,6 @@ def test_the_page_has_the_reason_of_a_failed_step_and_call() -> None:
 
     page = render(Results(made_at="2026-01-31", python="3.11", node="22", libraries=(library,), servers=(server,)))
 
-    assert "| SDK: `sdk` | 1.0 | http | no |" in page
+    assert "| SDK: `sdk` | 1.0 | http | lists tools: no |" in page
     assert "SDK over http, lists tools: no reply within 90 s" in page
     assert "| `clock-server` | 2.0 | 0 | no tools |" in page

@@ -1,4 +1,4 @@
-"""Transcripts of docs/tools.md: calls of each tool and their answers, from a run on real servers."""
+"""Transcripts of docs/tools.md: calls of tools and their answers, from a run on real servers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,8 @@ def _short(result: Mapping[str, Any]) -> str:
     return json.dumps(structured, indent=2, ensure_ascii=False) if structured else "\n".join(texts)
 
 
-TOOLSET = {"name": "dev", "tools": ["time", "git:git_log"], "budget_tokens": 300}
-"""The toolset that exists when the calls are made."""
-
 TRANSCRIPTS = (
-    Transcript("find_tool", {"tool_description": "what time is it in another timezone", "limit": 2}),
-    Transcript("describe_tool", {"names": "time:convert_time"}),
+    Transcript("find_tool", {"tool_description": "what time is it in another timezone", "limit": 1}),
     Transcript(
         "call_tool",
         {
@@ -49,6 +45,4 @@ TRANSCRIPTS = (
         },
     ),
     Transcript("list_available_tools", {"servers": ["time", "sqlite"]}),
-    Transcript("get_active_toolset", {"name": TOOLSET["name"]}),
-    Transcript("get_savings_report", {"period": "7d"}),
 )
