@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-replicas bench-requests bench-search bench-beside model model-run recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-requests bench-search bench-beside model model-run recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,9 +89,6 @@ bench-answers: $(READY) ## measure what answers of find_tool take of a context; 
 
 bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet; BENCH_ARGS="--only storm"
 	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)
-
-bench-replicas: $(READY) ## measure find_tool beside a thousand replicas of a server; the data lies beside the project
-	@$(BIN)/python -m benchmarks.replicas $(BENCH_ARGS)
 
 bench-requests: $(READY) ## measure the recall of find_tool on the demo's servers; BENCH_ARGS="--output /tmp"
 	@$(BIN)/python -m benchmarks.requests $(BENCH_ARGS)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from benchmarks import qdrant_memory
 from benchmarks.command import RESULTS, ROOT, command, kept_name
 from benchmarks.fleet.crowd import measure_crowd
 from benchmarks.fleet.findable import measure_findable
@@ -77,8 +76,7 @@ def report(directory: Path) -> None:
     rendered.write_text(render(read(directory)), encoding="utf-8")
     print(f"Wrote {rendered}")
     if directory == RESULTS and not qdrant_url():
-        memory = qdrant_memory.read(directory)
-        SCALING.write_text(filled(SCALING.read_text(encoding="utf-8"), read(directory), memory), encoding="utf-8")
+        SCALING.write_text(filled(SCALING.read_text(encoding="utf-8"), read(directory)), encoding="utf-8")
         print(f"Wrote {SCALING}")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import qdrant_memory
 from benchmarks.command import RESULTS
 from benchmarks.fleet.__main__ import SCALING
 from benchmarks.fleet.report import render
@@ -196,7 +195,7 @@ def test_the_tables_on_scaling_are_reckoned_from_the_kept_numbers() -> None:
     kept = Results.model_validate_json((RESULTS / "fleet.json").read_text(encoding="utf-8"))
     document = SCALING.read_text(encoding="utf-8")
 
-    assert document == filled(document, kept, qdrant_memory.read(RESULTS))
+    assert document == filled(document, kept)
 
 
 def test_a_reconciliation_costs_its_server_and_its_tools() -> None:
@@ -208,24 +207,10 @@ def test_a_reconciliation_costs_its_server_and_its_tools() -> None:
     assert cost.look_at(100) == pytest.approx(18)
 
 
-def memory() -> qdrant_memory.Results:
-    def size(tools: int, resident_mib: int) -> qdrant_memory.Size:
-        return qdrant_memory.Size(tools=tools, allocated=0, resident=resident_mib << 20, indexed_vectors=0)
-
-    kept = qdrant_memory.read(RESULTS)
-    return kept.model_copy(update={"empty": size(0, 10), "sizes": (size(2_048, 20),)})
-
-
-def test_the_report_of_the_memory_of_a_server_is_rendered_from_the_kept_numbers() -> None:
-    rendered = (RESULTS / "qdrant_memory.md").read_text(encoding="utf-8")
-
-    assert rendered == qdrant_memory.render(qdrant_memory.read(RESULTS))
-
-
 def test_the_tables_on_scaling_show_costs_needs_and_limits() -> None:
     document = "".join(f"<!-- table: {name} -->\n<!-- end -->\n" for name in ("costs", "needs", "breaks"))
 
-    found = filled(document, measured(), memory()).splitlines()
+    found = filled(document, measured()).splitlines()
 
     assert "| and for each of its tools | processor ms | crowd |" not in found
     assert "| and for each of its tools | 0.10 | processor ms | crowd |" in found
@@ -234,15 +219,14 @@ def test_the_tables_on_scaling_show_costs_needs_and_limits() -> None:
     assert "| processors for that | 0.04 | 0.07 | 0.69 |" in found
     assert "| worker processes, each 50% busy | 1 | 1 | 2 |" in found
     assert "| dense vectors, GiB | 0.03 | 0.14 | 1.43 |" in found
-    # 5 KiB a tool
-    assert "| Qdrant server, GiB in memory | 0.10 | 0.48 | 4.77 |" in found
+    assert "| Qdrant server, GiB in memory | 0.18 | 0.89 | 8.86 |" in found
     assert any("200,000 tools for 100 ms" in line for line in found)
 
 
 def test_tables_on_scaling_mark_missing_measurements() -> None:
     document = "<!-- table: needs -->\n<!-- end -->\n"
 
-    assert NOT_MEASURED in filled(document, results(), memory())
+    assert NOT_MEASURED in filled(document, results())
 
 
 @pytest.mark.slow

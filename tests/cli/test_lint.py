@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.command import RESULTS
-from benchmarks.definitions.__main__ import Results, corpus_of
 from shared.catalog import Listing, RejectedTool, ToolDefinition
 from shared.errors import ConfigInvalid
 from shared.text.embedding import FastEmbedder
@@ -139,15 +137,6 @@ def test_a_size_beyond_the_99th_percentile_is_one_warning() -> None:
 
     assert finding.level == "warning"
     assert f"99 % of the corpus have at most {corpus().tool.p99}" in finding.message
-
-
-def test_the_percentiles_that_ship_are_those_of_the_kept_results() -> None:
-    kept = Results.model_validate_json((RESULTS / "definitions.json").read_bytes())
-
-    assert corpus_of(kept) == corpus()
-    tokens = sorted(sum(tool.parts.values()) for tool in kept.tools)
-    assert sum(size <= corpus().tool.p90 for size in tokens) >= 0.9 * len(tokens)
-    assert sum(size < corpus().tool.p90 for size in tokens) < 0.9 * len(tokens)
 
 
 def test_a_shorter_definition_is_a_note_and_is_printed() -> None:

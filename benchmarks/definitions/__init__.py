@@ -1,1 +1,0 @@
-"""Sizes of the definitions of public servers, and how often similar descriptions are confused."""

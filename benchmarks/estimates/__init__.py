@@ -1,1 +1,0 @@
-"""How far the heuristic is from exact counts, on real tools."""

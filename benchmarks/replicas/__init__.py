@@ -1,1 +1,0 @@
-"""Search among replicas: the same tools found, in short answers, as fast as without them."""
