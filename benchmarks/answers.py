@@ -1,7 +1,7 @@
 """Answers: how many tokens do eight tools take as summaries, as definitions, and in the default form of `find_tool`?
 
-Real tools are ingested by the write path. Each query is sent once in each form, for eight tools and at most 5,000 tokens
-(cl100k_base); the whole text of an answer is counted. An answer without a limit shows whether the forms rank alike.
+Real tools are ingested by the write path. Each query is sent once in each form, for eight tools and at most 5,000
+tokens (cl100k_base); the whole text of an answer is counted.
 
 Other programs may run on the machine: the tokens do not depend on that, the milliseconds do.
 """
@@ -23,12 +23,12 @@ from query.find import Timings, find_tool
 from query.records import Ledger
 from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
-from shared.catalog import Scope
+from shared.catalog import Encoding, Scope
 from shared.settings import ResponseMode
 from shared.text.tokens import json_text
 
 LIMIT = 8
-ENCODING = "cl100k_base"
+ENCODING: Encoding = "cl100k_base"
 
 Answers = Sequence[tuple[FindResponse, Timings]]
 
@@ -39,9 +39,7 @@ def measure(data: Path, corpora: Sequence[str], queries: str, watches: Watches) 
     asked = read_queries(data / "queries" / f"{queries}.jsonl")
     with ingested(servers) as system:
         send = partial(_answers, system, asked)
-        found = {
-            mode: watches.measure(mode, partial(send, mode, ResponsePolicy())) for mode in get_args(ResponseMode)
-        }
+        found = {mode: watches.measure(mode, partial(send, mode, ResponsePolicy())) for mode in get_args(ResponseMode)}
         whole = send("detailed", ResponsePolicy(max_tokens=1_000_000))
     same = [_names(cut) == _names(full) for (cut, _), (full, _) in zip(found["summary"], whole, strict=True)]
     return {
@@ -85,7 +83,15 @@ def render(figures: Figures) -> Iterator[str]:
     yield from head(__doc__, figures)
     yield f"{figures['queries']} queries among {figures['tools']:,} tools ({', '.join(figures['corpora'])})."
     yield table(
-        ("form", "tokens, median", "95th percentile", "most", "tools, median", "fitting, median ms", "95th percentile ms"),
+        (
+            "form",
+            "tokens, median",
+            "95th percentile",
+            "most",
+            "tools, median",
+            "fitting, median ms",
+            "95th percentile ms",
+        ),
         [
             (
                 form,
@@ -97,8 +103,8 @@ def render(figures: Figures) -> Iterator[str]:
         ],
     )
     yield (
-        f"For {figures['same_ranking']} of {figures['queries']} queries the summaries are of the same tools, in the same\n"
-        "order, as definitions without a limit."
+        f"For {figures['same_ranking']} of {figures['queries']} queries the summaries are of the same tools, in the\n"
+        "same order, as definitions without a limit."
     )
 
 

@@ -250,9 +250,10 @@ def _reads(builds: Sequence[Path], servers: int, plan: Plan) -> Figures:
             }
             rounds.append({name: [each.answer(batch) for each in services] for name, batch in batches.items()})
     measured = rounds[1:]  # the first one warms up
+    method = f"{plan.rounds} rounds of {plan.requests} of each kind"
     return {
         "title": f"At {servers * plan.tools:,} tools",
-        "note": f"Processor time of the service for a request, in ms: {plan.rounds} rounds of {plan.requests} of each kind.",
+        "note": f"Processor time of the service for a request, in ms: {method}.",
         "rows": [compared(name, *zip(*(each[name] for each in measured), strict=True)) for name in measured[0]],
     }
 
@@ -399,7 +400,9 @@ def measure_writes(builds: Sequence[Path], plan: Plan, watches: Watches) -> list
         ]
 
 
-def _writes(name: str, composition: Composition, builds: Sequence[Path], urls: Mapping[str, str], plan: Plan) -> Figures:
+def _writes(
+    name: str, composition: Composition, builds: Sequence[Path], urls: Mapping[str, str], plan: Plan
+) -> Figures:
     if composition is scaled and not REDIS:
         return {"title": name, "note": "Left out: redis-server is not installed.", "rows": []}
 

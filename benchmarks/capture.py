@@ -129,9 +129,7 @@ def measured(victims: Servers, right: Right, watches: Watches) -> Figures:
         "requests": len(right),
         "servers": len(victims),
         "tools": sum(map(len, victims.values())),
-        "strategies": {
-            name: watches.measure(name, partial(attacked, attack)) for name, attack in strategies.items()
-        },
+        "strategies": {name: watches.measure(name, partial(attacked, attack)) for name, attack in strategies.items()},
         "newcomers": watches.measure("newcomers", newcomers),
     }
 

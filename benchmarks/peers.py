@@ -23,6 +23,7 @@ To reach a size the corpus is repeated: copies of a tool differ only in their se
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -252,30 +253,30 @@ def measure_recall(
 ) -> list[Figures]:
     """Return what all systems find on these sets: scores by name, and the reasons of systems without one."""
     found: list[Figures] = []
-    evaluation = Evaluation(data)
-    for corpora, together in groupby(sets, key=lambda query_set: query_set.corpora):
+    for _, together in groupby(sets, key=lambda query_set: query_set.corpora):
         own = list(together)
         with TemporaryDirectory(prefix="toolscale-peers-") as directory:
             file = Path(directory) / "tools.jsonl"
             tools = write_tools(own[0].corpus_files(data), file)
-            print(f"{' + '.join(corpora)}: {tools} tools", flush=True)
-            rows = {query_set.name: {"name": query_set.name, "tools": tools, "scores": {}, "failed": {}} for query_set in own}
+            rows: list[Figures] = [{"name": each.name, "tools": tools, "scores": {}, "failed": {}} for each in own]
             for candidate in candidates:
                 with running(candidate, file, vectors) as system:
                     system.start(OF_RECALL.ready_s)
-                    for query_set in own:
-                        queries = read_queries(query_set.query_file(data))
-                        in_steps = query_set.in_steps
-                        run = {query.id: system.ask(query.asked(in_steps=in_steps), OF_RECALL) for query in queries}
-                        row = rows[query_set.name]
-                        row["queries"] = len(queries)
-                        if system.failed:
-                            row["failed"][candidate.name] = system.failed
-                        else:
-                            row["scores"][candidate.name] = evaluation.score(query_set.queries, run)
-                            print(f"  {query_set.name}, {candidate.name}: {row['scores'][candidate.name]}", flush=True)
-        found += rows.values()
+                    for query_set, row in zip(own, rows, strict=True):
+                        _score(query_set, data, system, row)
+        found += rows
     return found
+
+
+def _score(query_set: QuerySet, data: Path, system: System, row: Figures) -> None:
+    queries = read_queries(query_set.query_file(data))
+    row["queries"] = len(queries)
+    run = {query.id: system.ask(query.asked(in_steps=query_set.in_steps), OF_RECALL) for query in queries}
+    if system.failed:
+        row["failed"][system.name] = system.failed
+        return
+    row["scores"][system.name] = Evaluation(data).score(query_set.queries, run)
+    print(f"  {query_set.name}, {system.name}: {row['scores'][system.name]}", flush=True)
 
 
 # Latency
@@ -359,8 +360,8 @@ def render(figures: Figures) -> Iterator[str]:
         yield "## Time to answer, one caller at a time"
         yield "\n".join(f"- {part['tools']:,} tools: {_when(part)}" for part in figures["latency"])
         yield "The first answer counts from when the tools were read, without the time that the model takes for them."
-        columns = ("median ms", "95th percentile ms", "without the model, median ms", "95th percentile ms")
-        columns = ("tools", "system", "answers", *columns, "first answer after, s", "memory, MiB")
+        times = ("median ms", "95th percentile ms", "without the model, median ms", "95th percentile ms")
+        columns = ("tools", "system", "answers", *times, "first answer after, s", "memory, MiB")
         rows = (_latency_row(part["tools"], row) for part in figures["latency"] for row in part["systems"])
         yield table(columns, rows)
 
@@ -396,23 +397,25 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora, queries and evaluate.py")
     parser.add_argument("--vectors", type=Path, help="directory to keep vectors of tools in")
     arguments = parser.parse_args()
-    candidates, sets, sizes, corpus, asked = CANDIDATES, SETS, arguments.sizes, "haystack", "livemcp_agent"
-    if arguments.quick:
-        sets = tuple(query_set for query_set in SETS if query_set.name == QUICK)
-        candidates, sizes, corpus, asked = (TOOLSCALE,), (20,), sets[0].corpora[0], sets[0].queries
     if not arguments.render:
         with TemporaryDirectory(prefix="toolscale-peers-") as nowhere:
-            vectors, recall, latency = arguments.vectors or Path(nowhere), Figures(), list[Figures]()
-            if "recall" in arguments.only:
-                recall = part_of("sets", "recall", partial(measure_recall, sets, candidates, arguments.data, vectors))
-            for size in sizes if "latency" in arguments.only else ():
-                file = arguments.data / "corpora" / f"{corpus}.jsonl"
-                queries = read_queries(arguments.data / "queries" / f"{asked}.jsonl")[:QUERIES]
-                texts = [query.text for query in queries]
-                measured = partial(measure_latency, file, size, texts, candidates, vectors, OF_LATENCY)
-                latency.append({"tools": size, **part_of("systems", f"latency at {size} tools", measured)})
-        keep("peers", arguments.output, merged(kept("peers", arguments.output), candidates, recall, latency))
+            _measure(arguments, arguments.vectors or Path(nowhere))
     report("peers", arguments.output, render)
+
+
+def _measure(arguments: argparse.Namespace, vectors: Path) -> None:
+    sets = [query_set for query_set in SETS if not arguments.quick or query_set.name == QUICK]
+    candidates = CANDIDATES[:1] if arguments.quick else CANDIDATES
+    timed = sets[0] if arguments.quick else QuerySet("agents", "livemcp_agent", ("haystack",))
+    recall, latency, data = Figures(), list[Figures](), arguments.data
+    if "recall" in arguments.only:
+        recall = part_of("sets", "recall", partial(measure_recall, sets, candidates, data, vectors))
+    for size in arguments.sizes if "latency" in arguments.only else ():
+        texts = [query.text for query in read_queries(timed.query_file(data))[:QUERIES]]
+        (corpus,) = timed.corpus_files(data)
+        measured = partial(measure_latency, corpus, size, texts, candidates, vectors, OF_LATENCY)
+        latency.append({"tools": size, **part_of("systems", f"latency at {size} tools", measured)})
+    keep("peers", arguments.output, merged(kept("peers", arguments.output), candidates, recall, latency))
 
 
 if __name__ == "__main__":

@@ -319,7 +319,8 @@ def render(figures: Figures) -> Iterator[str]:
     yield "## All numbers"
     yield "The values are those of the first answer with the number, or of the first difference."
     rows = (
-        (number, f"{own['compared']:,}", f"{own['equal']:,}", *_values(own["example"])) for number, own in numbers.items()
+        (number, f"{own['compared']:,}", f"{own['equal']:,}", *_values(own["example"]))
+        for number, own in numbers.items()
     )
     yield table(("number", "compared", "equal", "stated", "recounted"), rows)
     yield "## Differences"

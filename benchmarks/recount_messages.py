@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -42,7 +41,7 @@ _TIMEOUT_S = 120.0
 def raw_tools(servers: Sequence[LaunchableServer]) -> dict[str, list[Message]]:
     """Return the tools of these servers by id, as a client of the SDK receives them: with their keys in order."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        listed = pool.map(partial(anyio.run, _listed), servers)
+        listed = pool.map(lambda server: anyio.run(_listed, server), servers)
         return {server.server_id: tools for server, tools in zip(servers, listed, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""Each stated number beside its recount, from recorded messages and raw tools: with tiktoken, and no code of the product."""
+"""Each stated number beside its recount, from recorded messages and raw tools: no code of the product."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ def render(figures: Figures) -> Iterator[str]:
     yield f"{figures['tools']} tools of {figures['servers']} real servers."
     yield "The share of the requests' steps with a right tool among the first ones, in percent:"
     rows = [
-        (name, len(own), *(f"{recall(own, cut_off):.1f}" for cut_off in CUT_OFFS)) for name, own in groups.items() if own
+        (name, len(own), *(f"{recall(own, cut_off):.1f}" for cut_off in CUT_OFFS))
+        for name, own in groups.items()
+        if own
     ]
     yield table(("requests", "number", *(f"recall at {cut_off}" for cut_off in CUT_OFFS)), rows)
     recognised = sum(not answer["found"] for answer in unanswerable)

@@ -68,7 +68,7 @@ def measure(models: Mapping[str, Path], sets: Sequence[QuerySet], data: Path) ->
 
 
 def mean(scores: Mapping[str, Score]) -> float:
-    """Return the mean of recall at 5 and at 10 over the sets of CHOOSING, in percent; not a number if one is missing."""
+    """Return the mean of recall at 5 and at 10 over the sets of CHOOSING, in percent; NaN if one is missing."""
     if not scores.keys() >= set(CHOOSING):
         return float("nan")
     return float(np.mean([(scores[name]["recall_at_5"] + scores[name]["recall_at_10"]) / 2 for name in CHOOSING]))
@@ -109,7 +109,12 @@ def _row(name: str, scores: Mapping[str, Score]) -> list[str]:
 
 def _change_row(found: Figures) -> list[str]:
     difference = f"{found['difference']:+.1f} ({found['low']:+.1f} to {found['high']:+.1f})"
-    return [found["name"], f"{found['queries']:,}", *(str(found[key]) for key in ("cut", "before", "after")), difference]
+    return [
+        found["name"],
+        f"{found['queries']:,}",
+        *(str(found[key]) for key in ("cut", "before", "after")),
+        difference,
+    ]
 
 
 def main() -> None:

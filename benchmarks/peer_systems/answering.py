@@ -1,7 +1,7 @@
 """The side of a system under test: a process that reads tools, reports when it is ready, and answers questions.
 
-It runs in the environment of each system, so it needs nothing but the standard library, and what runs the bundled model.
-Questions and answers are lines of JSON on standard input and output.
+It runs in the environment of each system, so it needs nothing but the standard library, and what runs the
+bundled model. Questions and answers are lines of JSON on standard input and output.
 """
 
 from __future__ import annotations
