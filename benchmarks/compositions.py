@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 from celery import Celery
+from mcp import Client
 
 from benchmarks.harness import peak_mib, processor_s
 from shared.events import ServerChanged, ServerEvent, ServerRef
@@ -80,6 +81,20 @@ def query_service(directory: Path, name: str = "query", **environment: str) -> G
         yield Service(logged_url(running, "query_service_started"), psutil.Process(running.process.pid))
 
 
+async def find_ms(client: Client, query: str) -> float:
+    """Return the milliseconds of one call of `find_tool`.
+
+    Raises:
+        RuntimeError: the answer is an error.
+    """
+    started = time.perf_counter()
+    result = await client.call_tool("find_tool", {"tool_description": query})
+    elapsed_ms = (time.perf_counter() - started) * 1000
+    if result.is_error or not result.structured_content:
+        raise RuntimeError(f"find_tool answered {query!r} with {result.content}")
+    return elapsed_ms
+
+
 # Events, and the servers that they are about
 
 
@@ -123,9 +138,10 @@ def changes(producer: Producer, server_ids: Sequence[str], rate: float) -> Gener
 
     def send() -> None:
         for server_id in itertools.cycle(server_ids):
+            due_s = time.monotonic() + 1 / rate
             producer.emit(ServerChanged(data=ServerRef(server_id=server_id)))
             sent.append(server_id)
-            if stopped.wait(1 / rate):
+            if stopped.wait(max(0.0, due_s - time.monotonic())):
                 return
 
     with _threaded(send, stopped):

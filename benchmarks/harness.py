@@ -25,6 +25,8 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -44,6 +46,8 @@ PACKAGES = ("celery", "fastembed", "mcp", "onnxruntime", "qdrant-edge-py", "redi
 # Above this share of the processors used by others, a result counts as disturbed.
 DISTURBED_PERCENT = 10.0
 GREEN_WITHIN_S, POLL_S = 1_800.0, 0.5
+# Suffixes of names, and how a heading shows them.
+UNITS = {"_per_s ": " a second", "_ms ": ", ms", "_s ": ", s", "_kib ": ", KiB", "_mib ": ", MiB", "_percent ": ", %"}
 
 Figures = dict[str, Any]
 P = ParamSpec("P")
@@ -237,11 +241,16 @@ def document(blocks: Iterable[str]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def title(doc: str | None) -> Iterator[str]:
+    """Yield the docstring of a benchmark as the beginning of its report."""
+    first, _, body = (doc or "").partition("\n")
+    yield f"# {first.rstrip('.')}"
+    yield body.strip()
+
+
 def head(doc: str | None, figures: Figures) -> Iterator[str]:
     """Yield the beginning of a report: the docstring of the benchmark, and when and where the run was made."""
-    title, _, body = (doc or "").partition("\n")
-    yield f"# {title.rstrip('.')}"
-    yield body.strip()
+    yield from title(doc)
     run = f"{figures['plan']['name']} run" if "plan" in figures else "run"
     seconds = f", in {figures['seconds']:.0f} s" if "seconds" in figures else ""
     yield f"A {run} on {figures['made_at']}{seconds}.\n{hardware(figures['machine'])}"
@@ -292,9 +301,23 @@ def spread_cell(found: Figures) -> str:
     return median if lowest == median == highest else f"{median} ({lowest} to {highest})"
 
 
-def latency_cells(found: Figures) -> tuple[str, str, str]:
-    """Return the cells of p50, p95 and the highest."""
-    return spread_cell(found["p50"]), spread_cell(found["p95"]), spread_cell(found["highest"])
+def cell(value: object) -> str:
+    """Return a figure as a table shows it: text, a count, a number, or the spread of one."""
+    if isinstance(value, dict):
+        return spread_cell(cast("Figures", value))
+    if isinstance(value, float):
+        return number(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def figures_table(rows: Iterable[Figures], *paths: str) -> str:
+    """Return a table of the figures at these paths, whose headings are their names.
+
+    `answers.p95` is the figure `p95` within `answers`; a suffix such as `_ms` is shown as the unit.
+    """
+    headings = [re.sub("|".join(UNITS), lambda found: UNITS[found[0]], path + " ") for path in paths]
+    cells = [[cell(reduce(getitem, path.split("."), row)) for path in paths] for row in rows]
+    return table([re.sub(r"[_.]", " ", heading).strip() for heading in headings], cells)
 
 
 # The Qdrant server at QDRANT_URL

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.prose import ROOT, Mark, Text, marks, per_thousand, texts
+from tests.support.prose import ROOT, Mark, Text, marks, per_thousand, texts
 
 MOST_PER_THOUSAND = 3.0
 WORST_FILES = 10
@@ -55,7 +55,7 @@ def report(prose: Sequence[Text]) -> str:
         by_file[mark.path].append(mark)
     worst = sorted(by_file.items(), key=lambda item: -len(item[1]))[:WORST_FILES]
     lines = [f"  {path.relative_to(ROOT)}: {_listed(found)}" for path, found in worst]
-    return "\n".join([*lines, f"{_most_frequent(prose)}\nAll of them: python -m benchmarks.prose PATH..."])
+    return "\n".join([*lines, f"{_most_frequent(prose)}\nAll of them: python -m tests.support.prose PATH..."])
 
 
 def _listed(found: Sequence[Mark]) -> str:

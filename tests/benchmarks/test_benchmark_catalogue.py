@@ -1,21 +1,18 @@
+"""Catalogues of benchmarks: generated or of a corpus, and the search of a small one."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pytest
 
+from benchmarks.catalogue import KeptEmbedder, fill_corpus, prepare
+from benchmarks.generated import definitions, queries
 from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
-from benchmarks.search.catalogue import enough, fill, prepare
-from benchmarks.search.measuring import Subject, measure_size
-from benchmarks.search.plan import QUICK
-from benchmarks.search.report import render
-from benchmarks.search.results import Results
-from benchmarks.search.vectors import KeptEmbedder
+from benchmarks.search import QUICK, measure_size
 from shared.catalog import Listing, Scope
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
 
-KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
 SERVERS = [
     CorpusServer(
         f"server-{server}",
@@ -28,17 +25,21 @@ SERVERS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["search", "search-qdrant"])
-def test_the_kept_report_is_the_one_its_numbers_give(name: str) -> None:
-    results = Results.model_validate_json((KEPT / f"{name}.json").read_text(encoding="utf-8"))
+def test_generated_texts_depend_only_on_the_seed() -> None:
+    assert definitions("billing-0000", 20, 1) == definitions("billing-0000", 20, 1)
+    assert definitions("billing-0000", 20, 1) != definitions("billing-0000", 20, 2)
+    assert queries(20, 1) == queries(20, 1)
 
-    assert render(results) == (KEPT / f"{name}.md").read_text(encoding="utf-8")
+
+def test_generated_tools_and_queries_are_distinct() -> None:
+    assert len({tool["name"] for tool in definitions("billing-0000", 300, 1)}) == 300
+    assert len(set(queries(1_000, 1))) == 1_000
 
 
 def test_a_corpus_is_repeated_until_there_are_so_many_tools() -> None:
     index = FakeIndex()
 
-    servers = fill(index, prepare(SERVERS, FakeEmbedder()), 30, groups=2)
+    servers = fill_corpus(index, prepare(SERVERS, 100, FakeEmbedder()), 30, groups=2)
 
     assert servers == len(index.servers_with_tools()) == len(index.servers()) == 8
     assert len({record.catalogue_id for record in index.servers()}) == 8
@@ -47,9 +48,9 @@ def test_a_corpus_is_repeated_until_there_are_so_many_tools() -> None:
     assert 0 < index.token_sum(Scope(groups=frozenset({"group-1"})), "cl100k_base").counted < 30
 
 
-def test_no_more_servers_are_taken_than_are_needed() -> None:
-    assert enough(SERVERS, 5) == SERVERS[:2]
-    assert enough(SERVERS, 50) == SERVERS
+def test_no_more_servers_are_prepared_than_are_needed() -> None:
+    assert [server for server, _ in prepare(SERVERS, 5, FakeEmbedder())] == SERVERS[:2]
+    assert [server for server, _ in prepare(SERVERS, 50, FakeEmbedder())] == SERVERS
 
 
 def test_a_text_is_embedded_once_and_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
@@ -68,12 +69,12 @@ class UnwillingEmbedder(FakeEmbedder):
         return np.empty((0, self.dimension), dtype=np.float32)
 
 
-def test_a_small_index_is_measured(tmp_path: Path) -> None:
+def test_a_small_index_is_searched(tmp_path: Path) -> None:
     embedder = FakeEmbedder()
-    subject = Subject(tmp_path / "index", QUICK, embedder, ["tool 1 2", "tool 0 3"])
+    prepared = prepare(SERVERS, 20, embedder)
 
-    size = measure_size(subject, 20, prepare(SERVERS, embedder))
+    size = measure_size(tmp_path / "index", QUICK, 20, prepared, ["tool 1 2", "tool 0 3"], embedder)
 
-    assert size.index.parts.search.p50 > 0
-    assert size.index.disk_mib > 0
-    assert 0 < size.selectivity < 1
+    assert (size["tools"], size["servers"]) == (20, 5)
+    assert size["parts"]["search"]["p50"] > 0
+    assert size["disk_mib"] > 0

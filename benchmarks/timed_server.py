@@ -1,10 +1,11 @@
-"""An MCP server whose tool reports its duration, so that a test can compute the overhead of a call.
+"""An MCP server whose tool reports its duration, so that the overhead of a call can be computed.
 
-As a program: `python -m benchmarks.serving.scripted stdio`, or `... http FD` on an open socket.
+As a program: `python -m benchmarks.timed_server stdio`, or `... http FD` on an open socket.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import anyio
+from mcp import StdioServerParameters
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.types import (
@@ -25,12 +27,13 @@ from mcp.types import (
     Tool,
 )
 
+from benchmarks.harness import ROOT
 from tests.support.hostile.good_server import run
 
-MODULE = "benchmarks.serving.scripted"
+PROGRAM = ["-m", "benchmarks.timed_server"]
 WORK = Tool(
     name="work",
-    description="Works for a while, and says for how long.",
+    description="Works for a while, and reports its duration.",
     input_schema={
         "type": "object",
         "properties": {"for_ms": {"type": "number", "minimum": 0}},
@@ -46,12 +49,18 @@ def over_http() -> Generator[str]:
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         # as a server has it that opens its socket itself: else every answer waits for a delayed acknowledgement
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        command = [sys.executable, "-m", MODULE, "http", str(listener.fileno())]
+        command = [sys.executable, *PROGRAM, "http", str(listener.fileno())]
         with subprocess.Popen(command, pass_fds=[listener.fileno()]) as process:
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
             finally:
                 process.kill()
+
+
+def over_stdio() -> StdioServerParameters:
+    """Return the command of the server over stdio."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return StdioServerParameters(command=sys.executable, args=[*PROGRAM, "stdio"], env=environment)
 
 
 async def _list(_: ServerRequestContext[Any], _params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -66,4 +75,4 @@ async def _call(_: ServerRequestContext[Any], params: CallToolRequestParams) -> 
 
 
 if __name__ == "__main__":
-    run(Server("scripted", version="1", on_list_tools=_list, on_call_tool=_call))
+    run(Server("timed", version="1", on_list_tools=_list, on_call_tool=_call))

@@ -1,6 +1,6 @@
 """Count marked words and long sentences in comments, docstrings, messages and Markdown.
 
-`python -m benchmarks.prose PATH...` prints each of them with file and line, then the rate per 1,000 words.
+`python -m tests.support.prose PATH...` prints each of them with file and line, then the rate per 1,000 words.
 A directory stands for all Python and Markdown files below it.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-MARKED_WORDS = ROOT / "tests" / "unit" / "docs" / "marked_words.txt"
+ROOT = Path(__file__).parents[2]
+MARKED_WORDS = ROOT / "tests" / "docs" / "marked_words.txt"
 LONGEST_SENTENCE = 25
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
@@ -186,8 +186,8 @@ def main(paths: Sequence[str]) -> None:
     prose = texts(Path(path) for path in paths)
     found = marks(prose)
     for mark in sorted([*found, *long_sentences(prose)], key=lambda mark: (mark.path, mark.line)):
-        print(f"{mark.path}:{mark.line}: {mark.text}")
-    print(f"{len(found)} marked words in {words(prose):,}: {per_thousand(prose):.1f} per 1,000")
+        print(f"{mark.path}:{mark.line}: {mark.text}")  # noqa: T201  # a program prints
+    print(f"{len(found)} marked words in {words(prose):,}: {per_thousand(prose):.1f} per 1,000")  # noqa: T201
 
 
 if __name__ == "__main__":

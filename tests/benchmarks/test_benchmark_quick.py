@@ -1,0 +1,80 @@
+"""Each benchmark ends with tiny sizes, and leaves figures and the report rendered from them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness import Figures, document, keep, kept
+from benchmarks.page import PAGES
+from benchmarks.serving import NEW, PINGS, PROTOCOLS, TRANSPORTS
+from benchmarks.serving import QUICK as SERVING
+from tests.support.quick_runs import quick_run
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def measured(name: str, directory: Path, *options: str) -> Figures:
+    """Return the figures of a quick run, from which the report is rendered."""
+    quick_run(name, directory, *options)
+    figures = kept(name, directory)
+    module = importlib.import_module(f"benchmarks.{name}")
+    assert document(module.render(figures)) == (directory / f"{name}.md").read_text(encoding="utf-8")
+    return figures
+
+
+def test_throughput(tmp_path: Path) -> None:
+    figures = measured("throughput", tmp_path)
+
+    assert figures["tools_per_s"]["median"] > 0
+    assert list(figures["memory_mib"])[-1] == "peak"
+
+
+def test_serving_calls_over_both_transports_and_revisions(tmp_path: Path) -> None:
+    (served,) = measured("serving", tmp_path)["served"]
+
+    assert {(calls["transport"], calls["protocol"]) for calls in served["called"]} == {
+        (transport, protocol) for transport in TRANSPORTS for protocol in PROTOCOLS
+    }
+    assert all(calls["direct"]["p50"]["median"] > 0 for calls in served["called"])
+    crowds = {(crowd["clients"], crowd["queries"]): crowd["answers"] for crowd in served["crowds"]}
+    assert crowds[1, NEW] == crowds[3, NEW] == crowds[3, PINGS] == SERVING.questions
+
+
+def test_fairness(tmp_path: Path) -> None:
+    figures = measured("fairness", tmp_path)
+
+    assert figures["loaded"]["p95"]["median"] > 0
+
+
+def test_the_page(tmp_path: Path) -> None:
+    figures = measured("page", tmp_path)
+
+    assert [page["page"] for page in figures["sizes"][0]["pages"]] == list(PAGES)
+
+
+@pytest.mark.redis
+def test_the_fleet_measures_some_parts_and_keeps_the_others(tmp_path: Path) -> None:
+    before = kept("fleet")
+    keep("fleet", tmp_path, before)
+
+    figures = measured("fleet", tmp_path, "--only", "storm", "crowd", "metrics")
+
+    assert figures["haystack"] == before["haystack"]
+    assert figures["storm"]["plan"] == figures["crowd"]["plan"] == "quick"
+    assert [run["tools_written"] for run in figures["storm"]["runs"]] == [0, 0]
+    resyncs = [(each["listing"], each["listings"], each["tools_written"]) for each in figures["crowd"]["resyncs"]]
+    assert resyncs == [*[("first", 6, 0), ("second", 6, 0)] * 2, ("first", 2, 0), ("second", 2, 0)]
+
+
+@pytest.mark.redis
+def test_the_fleet_ingests_a_corpus(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"server": "Mail", "name": "send", "inputSchema": {"type": "object"}}))
+
+    figures = measured("fleet", tmp_path, "--only", "haystack", "--haystack", str(corpus))
+
+    assert [ingestion["tools"] for ingestion in figures["haystack"]["ingestions"]] == [1]
