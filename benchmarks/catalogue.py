@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.corpora import CorpusServer
 from benchmarks.generated import definitions, server_id
-from benchmarks.retrieval.data import CorpusServer
 from shared.catalog import (
     ENCODINGS,
     FEATURES_VERSION,
