@@ -44,8 +44,9 @@ import anyio
 import psutil
 from mcp import Client, StdioServerParameters
 
-from benchmarks.catalogue import MAX_BYTES, PROTOCOL_VERSION, bundled_index, fill, put_random
+from benchmarks.catalogue import bundled_index, fill, put_random
 from benchmarks.compositions import Service, find_ms, index_settings, query_service
+from benchmarks.corpora import MAX_BYTES, PROTOCOL_VERSION
 from benchmarks.generated import queries
 from benchmarks.harness import (
     ROOT,
