@@ -108,10 +108,11 @@ def measure(plan: Plan, data: Path, watches: Watches) -> Figures:
     prepared = prepare(read_servers([data / "corpora" / "haystack.jsonl"]), max(plan.sizes), FastEmbedder())
     queries = (query for name in QUERY_SETS for query in read_queries(data / "queries" / f"{name}.jsonl"))
     texts = [" ".join(query.text.split()[:WORDS]) for query in queries][: plan.queries]
-    sizes = [
-        watches.measure(f"{tools:,} tools", partial(in_fresh_process, _at_size, plan, tools, prepared, texts))
-        for tools in plan.sizes
-    ]
+
+    def at_size(tools: int) -> Figures:
+        return in_fresh_process(_at_size, plan, tools, prepared, texts)
+
+    sizes = [watches.measure(f"{tools:,} tools", partial(at_size, tools)) for tools in plan.sizes]
     url = qdrant_url()
     return {
         "plan": asdict(plan),

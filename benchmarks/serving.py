@@ -102,10 +102,11 @@ QUICK = Plan("quick", 1, (50,), tools_per_server=10, calls=2, work_ms=1.0, clien
 
 def measure(plan: Plan, watches: Watches) -> Figures:
     """Return the latencies at each size of the catalogue."""
-    served = [
-        watches.measure(f"{tools:,} tools", partial(in_fresh_process, _at_size, tools, plan))
-        for tools in plan.catalogue_sizes
-    ]
+
+    def at_size(tools: int) -> Figures:
+        return in_fresh_process(_at_size, tools, plan)
+
+    served = [watches.measure(f"{tools:,} tools", partial(at_size, tools)) for tools in plan.catalogue_sizes]
     return {"plan": asdict(plan), "served": served}
 
 
