@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
 
 from benchmarks.catalogue import KeptEmbedder, fill_corpus, prepare
 from benchmarks.generated import definitions, queries
-from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
 from benchmarks.search import QUICK, measure_size
 from shared.catalog import Listing, Scope
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool

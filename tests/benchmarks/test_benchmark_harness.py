@@ -29,6 +29,9 @@ from benchmarks.serving import render as render_serving
 # Results, and the module that renders them.
 KEPT = {
     **{name: name for name in ("throughput", "serving", "search", "fleet", "fairness", "page")},
+    **{name: name for name in ("retrieval", "requests", "capture", "answers", "recount", "peers")},
+    **{f"beside-{part}": "beside" for part in ("reads", "writes")},
+    "model": "model.evaluation",
     **{f"{name}-qdrant": name for name in ("throughput", "serving", "search", "fleet")},
 }
 

@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.command import RESULTS
-from benchmarks.recount.agent import session
-from benchmarks.recount.counting import tokens_of
-from benchmarks.recount.measuring import Plan, Recording, record, recounted
-from benchmarks.recount.report import render
-from benchmarks.recount.results import Results
-from benchmarks.recount.scopes import CallerPlan, Upstream
+from benchmarks.recount import Plan, Recording, record, recounted, summed
+from benchmarks.recount_messages import session
+from benchmarks.recount_numbers import Caller, Row, Upstream, tokens_of
 from shared.catalog import ENCODINGS
 from shared.text.tokens import counter
 from shared.upstream.target import StdioTarget
@@ -22,8 +18,8 @@ from tests.support.hostile.processes import callable_stdio, scripted_stdio
 from tests.support.profiles import examples
 from toolscale.demo.servers import LaunchableServer
 
-ANN = CallerPlan("ann", "ann-" + "a" * 40)
-BOB = CallerPlan("bob", "bob-" + "b" * 40, toolset="some")
+ANN = Caller("ann", "ann-" + "a" * 40)
+BOB = Caller("bob", "bob-" + "b" * 40, toolset="some")
 SERVERS = {"good": scripted_stdio("good"), "callable": callable_stdio()}
 
 
@@ -92,7 +88,7 @@ def test_a_tool_that_the_service_does_not_have_is_a_difference(recording: Record
     tools: dict[str, list[dict[str, object]]] = {"good": [{"name": "unknown", "inputSchema": {"type": "object"}}]}
     for (server, _), tool in recording.upstream.tools.items():
         tools.setdefault(server, []).append(tool)
-    more = Upstream(tools, {"good": frozenset({"dev"})})
+    more = Upstream(tools, PLAN.groups)
 
     found = differences(replace(recording, upstream=more))
 
@@ -106,7 +102,11 @@ def test_the_independent_count_of_a_text_is_that_of_the_product(text: str, encod
     assert tokens_of(text, encoding) == counter(encoding)(text)  # type: ignore[arg-type]
 
 
-def test_the_kept_report_is_rendered_from_the_kept_results() -> None:
-    kept = Results.model_validate_json((RESULTS / "recount.json").read_text(encoding="utf-8"))
+def test_the_example_of_a_number_is_its_first_difference() -> None:
+    rows = [Row("a", "first", 1, 1), Row("a", "second", 1, 2), Row("b", "first", True, True)]
 
-    assert render(kept) == (RESULTS / "recount.md").read_text(encoding="utf-8")
+    found = summed(rows)
+
+    assert (found["numbers"]["a"]["compared"], found["numbers"]["a"]["equal"]) == (2, 1)
+    assert found["numbers"]["a"]["example"]["answer"] == "second"
+    assert [row["answer"] for row in found["differences"]] == ["second"]
