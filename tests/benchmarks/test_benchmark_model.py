@@ -263,7 +263,8 @@ def test_a_training_lowers_the_loss_and_writes_a_model_that_the_product_runs(tmp
     write_weights(tiny_weights(), tmp_path / "start" / "trained.safetensors")
 
     def train(run: str, *options: str) -> dict[str, Any]:
-        command = [python, "-m", "benchmarks.model.training", tmp_path / "data.npz", tmp_path / run, *options]
+        files = [str(tmp_path / name) for name in ("data.npz", run)]
+        command = [str(python), "-m", "benchmarks.model.training", *files, *options]
         subprocess.run(command, cwd=ROOT, check=True, timeout=600)
         log: dict[str, Any] = json.loads((tmp_path / run / "run.json").read_text(encoding="utf-8"))
         return log

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import capture, requests
 from benchmarks.capture import COLUMNS, places_of
-from benchmarks.harness import document, kept
+from benchmarks.harness import Figures, document, kept
 from benchmarks.requests import Servers, missing, read_requests, recall
 from tests.support.builders import definition
 
@@ -18,7 +18,7 @@ SERVERS: Servers = {
     "time": [definition("get_current_time", "Returns the time in a zone."), definition("convert_time", "Converts it.")],
     "git": [definition("git_status", "Shows which files of a repository are changed.")],
 }
-ANSWERS = [
+ANSWERS: list[Figures] = [
     {"tools": [["time:a", "time:b"], ["git:c"]], "found": ["time:b", "x:y", "git:c"]},
     {"tools": [["git:d"]], "found": []},
 ]
