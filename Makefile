@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-requests bench-search bench-beside model recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench model recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,39 +77,11 @@ docs: $(READY) ## write .env.example and the sizes of Redis's keys from the code
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
-	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
-	@$(BIN)/python -m benchmarks.serving $(BENCH_ARGS)
+# benchmarks/README.md has all of them
+BENCH ?= throughput serving
 
-bench-beside: $(READY) ## measure requests and the write side beside an earlier build; BENCH_ARGS="/path/to/its/checkout --only writes"
-	@$(BIN)/python -m benchmarks.beside $(BENCH_ARGS)
-
-bench-answers: $(READY) ## measure what answers of find_tool take of a context; the data lies beside the project
-	@$(BIN)/python -m benchmarks.answers $(BENCH_ARGS)
-
-bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet; BENCH_ARGS="--only storm"
-	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)
-
-bench-requests: $(READY) ## measure the recall of find_tool on the demo's servers; BENCH_ARGS="--output /tmp"
-	@$(BIN)/python -m benchmarks.requests $(BENCH_ARGS)
-
-bench-search: $(READY) ## measure searches in large embedded catalogues; BENCH_ARGS="--vectors FILE" keeps what was embedded
-	@$(BIN)/python -m benchmarks.search $(BENCH_ARGS)
-
-bench-capture: $(READY) ## attack the ranking of the demo's servers; BENCH_ARGS="--output /tmp"
-	@$(BIN)/python -m benchmarks.capture $(BENCH_ARGS)
-
-bench-fairness: $(READY) ## measure find_tool of one caller beside another one at full load
-	@$(BIN)/python -m benchmarks.fairness $(BENCH_ARGS)
-
-bench-page: $(READY) ## measure the pages of the web page with 11, 500 and 5,000 servers
-	@$(BIN)/python -m benchmarks.page $(BENCH_ARGS)
-
-bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
-	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)
-
-bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environment of its own in .peers; BENCH_ARGS="--only latency"
-	@$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+bench: $(READY) ## measure, and keep the results; BENCH=fleet BENCH_ARGS="--only storm", or another of benchmarks/README.md
+	@for benchmark in $(BENCH); do $(BIN)/python -m benchmarks.$$benchmark $(BENCH_ARGS) || exit 1; done
 
 recount: $(READY) ## play a session on the demo's servers, and count each number of it again; BENCH_ARGS="--output /tmp"
 	@$(BIN)/python -m benchmarks.recount $(BENCH_ARGS)

@@ -9,14 +9,12 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
-from hashlib import sha256
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.corpora import CorpusServer
+from benchmarks.corpora import MAX_BYTES, PROTOCOL_VERSION, CorpusServer
 from benchmarks.generated import definitions, server_id
 from shared.catalog import (
     ENCODINGS,
@@ -40,8 +38,6 @@ from shared.text.tokens import count_forms, counters, indexed_tool
 from tests.support.indexes import open_index
 from workers.fetch.definitions import read_definition
 
-PROTOCOL_VERSION = "2026-07-28"
-MAX_BYTES = 1 << 20
 A_WRITE = 64
 _COUNTERS = counters()
 
@@ -155,41 +151,3 @@ def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
     drawn = np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
     unit: NDArray[np.float32] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     return unit
-
-
-class KeptEmbedder:
-    """An embedder that remembers its passages, in a file once `keep` is called. For one thread.
-
-    The file holds vectors by the hash of their text and no text.
-    """
-
-    def __init__(self, file: Path | None, embedder: Embedder) -> None:
-        """Load the vectors of the file; None: remember for this run only."""
-        self.model = embedder.model
-        self.dimension = embedder.dimension
-        self._file = file
-        self._embedder = embedder
-        self._rows: dict[str, NDArray[np.float32]] = {}
-        if file and file.exists():
-            with np.load(file) as kept:
-                self._rows = dict(zip(kept["hashes"].tolist(), kept["rows"], strict=True))
-
-    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return shape (len(texts), dimension), float32, unit rows."""
-        hashes = [sha256(text.encode("utf-8", "replace")).hexdigest() for text in texts]
-        new = {digest: text for digest, text in zip(hashes, texts, strict=True) if digest not in self._rows}
-        self._rows.update(zip(new, self._embedder.passages(list(new.values())), strict=True))
-        return np.array([self._rows[digest] for digest in hashes], dtype=np.float32).reshape(-1, self.dimension)
-
-    def query(self, text: str) -> NDArray[np.float32]:
-        """Return shape (dimension,), float32, unit length; the embedder remembers those."""
-        return self._embedder.query(text)
-
-    def keep(self) -> None:
-        """Write the file, if there is to be one."""
-        if self._file is None:
-            return
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        rows = np.array(list(self._rows.values()), dtype=np.float32)
-        with self._file.open("wb") as file:
-            np.savez(file, hashes=np.array(list(self._rows)), rows=rows)

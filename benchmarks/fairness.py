@@ -62,7 +62,7 @@ def measure(plan: Plan, watches: Watches) -> Figures:
             fill(index, range(plan.servers), plan.tools_per_server, SEED)
         tokens = token_file(directory / "tokens.toml", light=entry("light"), heavy=entry("heavy"))
         with query_service(directory, QDRANT_URL="", TOOLSCALE_TOKENS_FILE=str(tokens)) as service:
-            quiet, loaded = watches.measure("fairness", partial(anyio.run, _rounds, service, plan))
+            quiet, loaded = watches.measure("fairness", lambda: anyio.run(_rounds, service, plan))
     return {"plan": asdict(plan), "quiet": latency(quiet), "loaded": latency(loaded)}
 
 

@@ -558,7 +558,8 @@ def main() -> None:
         parser.error(f"no corpus at {arguments.haystack}: give one with --haystack, or other parts with --only")
     configure_logging("ERROR")
     name, plan = kept_name("fleet"), QUICK if arguments.quick else FULL
-    for part in [] if arguments.render else arguments.only:
+    measured: list[str] = [] if arguments.render else arguments.only
+    for part in measured:
         watches = Watches()
         found = watches.measure(part, partial(PARTS[part], plan, arguments.haystack))
         index = "a Qdrant server" if qdrant_url() else "Qdrant Edge"

@@ -349,9 +349,11 @@ def wait_until_indexed() -> None:
         SystemExit: they are not idle within half an hour.
     """
     url = qdrant_url()
-    collections = read_json(f"{url}/collections")["result"]["collections"] if url else []
+    if url is None:
+        return
     deadline = time.monotonic() + GREEN_WITHIN_S
-    for name in (str(collection["name"]) for collection in collections):
+    for collection in read_json(f"{url}/collections")["result"]["collections"]:
+        name = str(collection["name"])
         while read_json(f"{url}/collections/{quote(name)}")["result"]["status"] != "green":
             if time.monotonic() > deadline:
                 raise SystemExit(f"{name} is not green after {GREEN_WITHIN_S:g} s")

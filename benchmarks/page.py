@@ -86,10 +86,11 @@ QUICK = Plan("quick", servers=(11, 30), tools_per_server=2, days=2, callers=2, l
 
 def measure(plan: Plan, watches: Watches) -> Figures:
     """Return the costs of each page at each size."""
-    sizes = [
-        watches.measure(f"{servers:,} servers", partial(in_fresh_process, _at_size, servers, plan))
-        for servers in plan.servers
-    ]
+
+    def at_size(servers: int) -> Figures:
+        return in_fresh_process(_at_size, servers, plan)
+
+    sizes = [watches.measure(f"{servers:,} servers", partial(at_size, servers)) for servers in plan.servers]
     return {"plan": asdict(plan), "sizes": sizes}
 
 

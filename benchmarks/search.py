@@ -4,8 +4,7 @@
 On a Qdrant server also of a million, with the server's processor time, memory and graphs.
 [Decisions](../../docs/decisions.md#the-embedded-index) gives the reasons for exact search on Qdrant Edge.
 
-**Repeat.** `make bench BENCH=search BENCH_ARGS="--vectors FILE"` takes two to six minutes on two cores.
-Embedding 20,000 tools takes as long again if the file lacks their vectors.
+**Repeat.** `make bench BENCH=search` takes five to ten minutes on two cores, half of them to embed 20,000 tools.
 `--sizes 10000 100000 1000000` measures other sizes; with `QDRANT_URL` a server takes about two minutes for 100,000.
 
 **Method.** Real tools are written as reconciliations of their servers would, with the bundled model's vectors.
@@ -34,8 +33,9 @@ from typing import TypeVar
 
 import psutil
 
-from benchmarks.catalogue import KeptEmbedder, PreparedServer, fill_corpus, prepare
+from benchmarks.catalogue import PreparedServer, fill_corpus, prepare
 from benchmarks.compositions import index_settings
+from benchmarks.corpora import read_queries, read_servers
 from benchmarks.harness import (
     DATA,
     MIB,
@@ -54,7 +54,6 @@ from benchmarks.harness import (
     table,
     wait_until_indexed,
 )
-from benchmarks.retrieval.data import read_queries, read_servers
 from query.catalogue import Catalogue
 from query.find import find_tool
 from query.records import Ledger
@@ -104,17 +103,16 @@ FULL = Plan("full", sizes=(10_000, 100_000), queries=250, rounds=2)
 QUICK = Plan("quick", sizes=(200,), queries=3, rounds=1, groups=4)
 
 
-def measure(plan: Plan, data: Path, vectors: Path | None, watches: Watches) -> Figures:
+def measure(plan: Plan, data: Path, watches: Watches) -> Figures:
     """Return the latencies and costs at each size."""
-    embedder = KeptEmbedder(vectors, FastEmbedder())
-    prepared = prepare(read_servers([data / "corpora" / "haystack.jsonl"]), max(plan.sizes), embedder)
-    embedder.keep()
+    prepared = prepare(read_servers([data / "corpora" / "haystack.jsonl"]), max(plan.sizes), FastEmbedder())
     queries = (query for name in QUERY_SETS for query in read_queries(data / "queries" / f"{name}.jsonl"))
     texts = [" ".join(query.text.split()[:WORDS]) for query in queries][: plan.queries]
-    sizes = [
-        watches.measure(f"{tools:,} tools", partial(in_fresh_process, _at_size, plan, tools, prepared, texts))
-        for tools in plan.sizes
-    ]
+
+    def at_size(tools: int) -> Figures:
+        return in_fresh_process(_at_size, plan, tools, prepared, texts)
+
+    sizes = [watches.measure(f"{tools:,} tools", partial(at_size, tools)) for tools in plan.sizes]
     url = qdrant_url()
     return {
         "plan": asdict(plan),
@@ -282,11 +280,10 @@ def main() -> None:
     """Run the benchmark, or only render what is kept."""
     parser = command("search", __doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
-    parser.add_argument("--vectors", type=Path, help="a file that keeps the corpus's vectors from one run to the next")
     parser.add_argument("--sizes", type=int, nargs="+", default=FULL.sizes, help="numbers of tools")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else replace(FULL, sizes=tuple(arguments.sizes))
-    run_benchmark(kept_name("search"), arguments, partial(measure, plan, arguments.data, arguments.vectors), render)
+    run_benchmark(kept_name("search"), arguments, partial(measure, plan, arguments.data), render)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,9 @@ import anyio
 import psutil
 from mcp import Client, StdioServerParameters
 
-from benchmarks.catalogue import MAX_BYTES, PROTOCOL_VERSION, bundled_index, fill, put_random
+from benchmarks.catalogue import bundled_index, fill, put_random
 from benchmarks.compositions import Service, find_ms, index_settings, query_service
+from benchmarks.corpora import MAX_BYTES, PROTOCOL_VERSION
 from benchmarks.generated import queries
 from benchmarks.harness import (
     ROOT,
@@ -101,10 +102,11 @@ QUICK = Plan("quick", 1, (50,), tools_per_server=10, calls=2, work_ms=1.0, clien
 
 def measure(plan: Plan, watches: Watches) -> Figures:
     """Return the latencies at each size of the catalogue."""
-    served = [
-        watches.measure(f"{tools:,} tools", partial(in_fresh_process, _at_size, tools, plan))
-        for tools in plan.catalogue_sizes
-    ]
+
+    def at_size(tools: int) -> Figures:
+        return in_fresh_process(_at_size, tools, plan)
+
+    served = [watches.measure(f"{tools:,} tools", partial(at_size, tools)) for tools in plan.catalogue_sizes]
     return {"plan": asdict(plan), "served": served}
 
 

@@ -81,9 +81,12 @@ def measure(plan: Plan, watches: Watches) -> Figures:
     """Return what the repetitions took."""
     tools = plan.servers * plan.tools_per_server
     fleet = Fleet("generated", plan.servers + plan.late_servers, plan.tools_per_server, plan.seed)
+
+    def ingest() -> list[Figures]:
+        return [in_fresh_process(_ingest_all, servers, plan) for _ in range(plan.repetitions)]
+
     with running_fleet(fleet) as servers:
-        ingest = partial(in_fresh_process, _ingest_all, servers, plan)
-        lives = watches.measure("ingestion", lambda: [ingest() for _ in range(plan.repetitions)])
+        lives = watches.measure("ingestion", ingest)
     return {
         "plan": asdict(plan),
         "tools_per_s": spread([tools / life["ingestion_s"] for life in lives]),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from benchmarks.retrieval.data import PROTOCOL_VERSION, CorpusServer
-
-from benchmarks.catalogue import KeptEmbedder, fill_corpus, prepare
+from benchmarks.catalogue import fill_corpus, prepare
+from benchmarks.corpora import PROTOCOL_VERSION, CorpusServer
 from benchmarks.generated import definitions, queries
 from benchmarks.search import QUICK, measure_size
 from shared.catalog import Listing, Scope
@@ -51,22 +49,6 @@ def test_a_corpus_is_repeated_until_there_are_so_many_tools() -> None:
 def test_no_more_servers_are_prepared_than_are_needed() -> None:
     assert [server for server, _ in prepare(SERVERS, 5, FakeEmbedder())] == SERVERS[:2]
     assert [server for server, _ in prepare(SERVERS, 50, FakeEmbedder())] == SERVERS
-
-
-def test_a_text_is_embedded_once_and_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
-    first = KeptEmbedder(tmp_path / "kept" / "vectors.npz", FakeEmbedder())
-    rows = first.passages(["list files", "send mail", "list files"])
-    first.keep()
-
-    again = KeptEmbedder(tmp_path / "kept" / "vectors.npz", UnwillingEmbedder()).passages(["send mail", "list files"])
-
-    assert np.array_equal(again, rows[[1, 0]])
-
-
-class UnwillingEmbedder(FakeEmbedder):
-    def passages(self, texts: object) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        assert not texts, "it was embedded before"
-        return np.empty((0, self.dimension), dtype=np.float32)
 
 
 def test_a_small_index_is_searched(tmp_path: Path) -> None:
