@@ -2,11 +2,11 @@
 
 A benchmark is a module with a docstring, which is also the beginning of its report, and three functions:
 
-    def measure(arguments, watches) -> Figures     # what `NAME.json` keeps
-    def render(figures) -> Iterator[str]           # the blocks of `NAME.md`, from those figures only
-    def main()                                     # run_benchmark(NAME, command(NAME, __doc__).parse_args(), ...)
+    def measure(plan, watches) -> Figures     # what `NAME.json` keeps, as plain values
+    def render(figures) -> Iterator[str]      # the blocks of `NAME.md`, from those figures only
+    def main()                                # run_benchmark(NAME, command(NAME, __doc__).parse_args(), ...)
 
-Figures are plain values as JSON has them. Their kept form also has the date, the machine and the conditions.
+`run_benchmark` adds the date, the machine and the conditions to the figures.
 """
 
 from __future__ import annotations

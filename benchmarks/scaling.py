@@ -28,7 +28,6 @@ MEAN_INTERVAL_S = float(Settings.model_fields["resync_interval_s"].default) * (1
 
 GIB = 1 << 30
 NOT_MEASURED = "Not measured yet."
-EVENT = "a recorded event, mostly duplicates, with reconciliations and searches"
 
 
 @dataclass(frozen=True, slots=True)
