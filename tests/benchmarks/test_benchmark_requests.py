@@ -44,7 +44,11 @@ def test_a_run_on_a_few_tools_leaves_figures_and_a_report(
     benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     few = {request: steps for request, steps in list(read_requests().items())[:4] if steps}
-    monkeypatch.setattr(benchmark, "demo_servers", lambda _: SERVERS)
+
+    def demo_servers(_: Path) -> Servers:
+        return SERVERS
+
+    monkeypatch.setattr(benchmark, "demo_servers", demo_servers)
     monkeypatch.setattr(benchmark, "read_requests", lambda: few)
     monkeypatch.setattr(capture, "FLOOD_TOOLS", 3)
     monkeypatch.setattr(sys, "argv", ["benchmark", "--output", str(tmp_path)])

@@ -57,7 +57,7 @@ def test_a_query_may_carry_steps(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_over_any_files_goes_through_the_whole_system(corpus: Path, tmp_path: Path) -> None:
-    lines = [
+    lines: list[dict[str, object]] = [
         {"id": "letter", "query": "send a letter to my aunt", "relevant": []},
         {"id": "both", "query": "two things", "relevant": [], "subqueries": ["read a file", "send a letter"]},
     ]
