@@ -16,6 +16,7 @@ from typing import get_args
 
 from benchmarks.corpora import Query, System, ingested, read_queries, read_servers
 from benchmarks.harness import DATA, Figures, Watches, command, head, run_benchmark, table
+from benchmarks.retrieval import QUICK
 from query.answers.answer import FindResponse
 from query.answers.budget import ResponsePolicy, counting
 from query.catalogue import Catalogue
@@ -110,12 +111,13 @@ def render(figures: Figures) -> Iterator[str]:
 
 def main() -> None:
     """Measure, unless only the kept JSON is rendered again."""
-    parser = command("answers", __doc__, has_quick=False)
+    parser = command("answers", __doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="directory of corpora and queries")
     parser.add_argument("--corpora", nargs="+", default=["livemcp"], help="names of corpora; several are one catalogue")
     parser.add_argument("--queries", default="livemcp_agent", help="name of a set of queries")
     arguments = parser.parse_args()
-    measured = partial(measure, arguments.data, arguments.corpora, arguments.queries)
+    corpora, queries = (["mcpproxy45"], QUICK) if arguments.quick else (arguments.corpora, arguments.queries)
+    measured = partial(measure, arguments.data, corpora, queries)
     run_benchmark("answers", arguments, measured, render)
 
 

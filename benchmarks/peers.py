@@ -27,7 +27,6 @@ import argparse
 import json
 import os
 import select
-import shutil
 import statistics
 import subprocess
 import sys
@@ -35,7 +34,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from itertools import count, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,6 +42,7 @@ from typing import IO, Any, TypeVar
 from benchmarks.corpora import ToolKey, read_queries, read_servers
 from benchmarks.harness import DATA, ROOT, Figures, Watches, command, keep, kept, made, percentile, report, table
 from benchmarks.retrieval import QUICK, SETS, Evaluation, QuerySet, score_cell
+from toolscale.demo.environments import PythonEnvironment
 
 K = 10
 PARTS = ("recall", "latency")
@@ -197,26 +196,14 @@ def running(candidate: Candidate, tools: Path, vectors: Path) -> Generator[Syste
 
 
 def interpreter(candidate: Candidate) -> Path:
-    """Return the Python of the candidate's environment, which is made where it is missing or its lock has changed.
-
-    Raises:
-        subprocess.CalledProcessError: it cannot be made.
-    """
+    """Return the Python of the candidate's environment, which is made where it is missing or its lock has changed."""
     if candidate.package is None:
         return Path(sys.executable)
-    directory = ENVIRONMENTS / candidate.package
-    python, made_from = directory / "bin" / "python", directory / "made-from"
-    digest = sha256(candidate.lock.read_bytes()).hexdigest()
-    if not made_from.exists() or made_from.read_text() != digest:
+    environment = PythonEnvironment(candidate.package, candidate.lock)
+    if not environment.is_installed(ENVIRONMENTS):
         print(f"Making the environment of {candidate.name} {candidate.version} ...", flush=True)
-        # the lock has all packages; pip would also ask for a pin of each extra
-        requirements = ["install", "--quiet", "--no-deps", "--require-hashes", "-r", str(candidate.lock)]
-        uv = shutil.which("uv")
-        pip = [uv, "pip", *requirements, "--python", str(python)] if uv else [str(python), "-m", "pip", *requirements]
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
-        subprocess.run(pip, check=True)
-        made_from.write_text(digest)
-    return python
+        environment.install(ENVIRONMENTS)
+    return environment.programs(ENVIRONMENTS) / "python"
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -32,9 +32,9 @@ from benchmarks.recount_numbers import (
     LIST,
     Caller,
     Row,
-    Seen,
     Upstream,
     Value,
+    advice_rows,
     answer_rows,
     command_rows,
     report_rows,
@@ -103,6 +103,7 @@ async def play(scratch: Path, url: str) -> None:
         await agent.call("get_active_toolset", encoding="heuristic")
         await agent.call("filesystem__list_allowed_directories")
         await _report(agent)
+        await agent.call("get_active_toolset", encoding="o200k_base")  # with advice from the call
     async with session(f"{url}/mcp", DORA.token) as agent:
         for _ in range(3):
             await agent.list_tools()
@@ -256,18 +257,16 @@ def recounted(plan: Plan, recording: Recording) -> list[Row]:
     rows = [row for each in seen for row in answer_rows(each, upstream)]
     rows += share_rows(seen)
     for number, each in enumerate(seen):
+        caller, before = each.visible.caller, seen[:number]
+        is_of_all = caller.groups is None and each.visible.toolset is None
+        covered = [earlier for earlier in before if is_of_all or earlier.visible.caller == caller]
         if each.tool == "get_savings_report":
-            rows += _of_report(each, seen[:number], upstream)
+            rows += report_rows(json.loads(each.texts[0]), covered, upstream, f"{caller.name} get_savings_report")
+        if each.tool == "get_active_toolset":
+            rows += advice_rows(each, covered, upstream)
     own = next(each.exchange.result["tools"] for each in seen if each.tool == LIST and not each.visible.toolset)
     rows += command_rows(recording.costs, recording.servers, own, upstream)
     return [*rows, *report_rows(recording.report, seen, upstream, LAST_REPORT)]
-
-
-def _of_report(each: Seen, before: Sequence[Seen], upstream: Upstream) -> list[Row]:
-    caller = each.visible.caller
-    is_of_all = caller.groups is None and each.visible.toolset is None
-    covered = [seen for seen in before if is_of_all or seen.visible.caller == caller]
-    return report_rows(json.loads(each.texts[0]), covered, upstream, f"{caller.name} get_savings_report")
 
 
 # The results

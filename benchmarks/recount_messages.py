@@ -41,8 +41,12 @@ _TIMEOUT_S = 120.0
 def raw_tools(servers: Sequence[LaunchableServer]) -> dict[str, list[Message]]:
     """Return the tools of these servers by id, as a client of the SDK receives them: with their keys in order."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        listed = pool.map(lambda server: anyio.run(_listed, server), servers)
+        listed = pool.map(_tools_of, servers)
         return {server.server_id: tools for server, tools in zip(servers, listed, strict=True)}
+
+
+def _tools_of(server: LaunchableServer) -> list[Message]:
+    return anyio.run(_listed, server)
 
 
 async def _listed(server: LaunchableServer) -> list[Message]:

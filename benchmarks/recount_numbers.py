@@ -34,7 +34,8 @@ Key = tuple[str, str]
 """A server and the name of its tool."""
 Value = int | float | str | bool | None
 
-_ADVICE = re.compile(r"Without ([^:\n]+):(\S+) you save (\d+) tokens")
+_CHOSEN = re.compile(r"(\d+) tools? of (\d+) tokens had (\d+) of (\d+) calls?")
+_DROPPED = re.compile(r"each tools/list has (\d+) tokens less")
 
 
 # Tokens
@@ -298,6 +299,27 @@ def share_rows(seen: Sequence[Seen]) -> Iterator[Row]:
             yield from rows
 
 
+def advice_rows(seen: Seen, before: Iterable[Seen], upstream: Upstream) -> list[Row]:
+    """Return the rows of the advice on a toolset, where its called tools fit within the budget.
+
+    `before` are the messages of the callers whose calls it covers.
+    """
+    sight, rows = seen.visible, Rows("get_active_toolset", f"{seen.visible.caller.name} {seen.exchange.path}")
+    advice = " ".join(json.loads(seen.texts[0]).get("advice", ()))
+    keys = (_called(each) for each in before if each.is_first_page)
+    calls = [key for key in keys if key and key in sight.scope]
+    called = set(calls)
+    if chosen := _CHOSEN.search(advice):
+        tools, tokens, covered, all_calls = map(int, chosen.groups())
+        rows.add("advice, tools", tools, len(called))
+        rows.add("advice, tokens", tokens, upstream.sum(called, "model", DEFAULT))
+        rows.add("advice, calls covered", covered, len(calls))
+        rows.add("advice, calls", all_calls, len(calls))
+    if dropped := _DROPPED.search(advice):
+        rows.add("advice, tokens less", int(dropped[1]), upstream.sum(sight.offered - called, "model", DEFAULT))
+    return rows
+
+
 def _sum_of_shares(tools: Sequence[Stated], rows: Rows) -> None:
     if shares := [tool["context"]["percentTotal"] for tool in tools]:
         rows.add("shares of all tools sum to 1", abs(sum(shares) - 1) <= SHARE_ERROR * len(shares), True)
@@ -381,8 +403,6 @@ class _Answer:
         self.rows.add("tools within the budget are those of tools/list", kept == self.seen.offered, True)
         for key, tokens in left_out.items():
             self.rows.add("leftOut[].tokens", tokens, self.upstream.count(key, "model", encoding))
-        for server, name, tokens in re.findall(_ADVICE, "\n".join(self.stated["advice"])):
-            self.rows.add("advice, in tokens", int(tokens), self.upstream.count((server, name), "model", encoding))
 
     def _returned(self, tool: Stated, encoding: str) -> int:
         """Return the tokens of a returned tool: of its definition, or of the summary or name in its place."""
@@ -519,7 +539,7 @@ def _shown_tools(stated: Stated, used: Sequence[Seen], rows: Rows) -> None:
 def _calls(stated: Stated, before: Sequence[Seen], rows: Rows) -> None:
     """Compare the calls of tools that exist; a call with invalid arguments failed, though no server received it."""
     called = [seen for seen in before if seen.tool in ("call_tool", DIRECT) and seen.is_first_page]
-    calls = [seen for seen in called if _is_call(seen)]
+    calls = [seen for seen in called if _called(seen)]
     for part in ("by_tool", "by_server"):
         rows.add(f"{part}[].calls, all", sum(row["calls"] for row in stated[part]), len(calls))
         failed = sum(seen.has_failed for seen in calls)
@@ -532,17 +552,19 @@ def own_texts(seen: Seen) -> list[str]:
         return seen.texts
     # an error is Toolscale's if it begins with the server's id, or if no server was called
     names_server = any(text.startswith(f"{server}: ") for text in seen.texts for server, _ in seen.visible.scope)
-    if seen.has_failed and (names_server or not _is_call(seen)):
+    if seen.has_failed and (names_server or not _called(seen)):
         return seen.texts
     return [text for text in seen.texts[-1:] if _is_notice(text)]
 
 
-def _is_call(seen: Seen) -> bool:
-    """Return whether a call names a tool that its caller may call."""
+def _called(seen: Seen) -> Key | None:
+    """Return the tool of a server that a call names, if its caller may call it."""
     if seen.tool == DIRECT:
-        return seen.exchange.params["name"] in seen.visible.listed
+        server, _, name = str(seen.exchange.params["name"]).partition("__")
+        return (server, name) if seen.exchange.params["name"] in seen.visible.listed else None
     server, _, name = str(seen.exchange.arguments.get("tool_name")).partition(":")
-    return (server, name) in seen.visible.scope and not seen.visible.caller.read_only
+    is_permitted = (server, name) in seen.visible.scope and not seen.visible.caller.read_only
+    return (server, name) if seen.tool == "call_tool" and is_permitted else None
 
 
 def _is_notice(text: str) -> bool:

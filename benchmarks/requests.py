@@ -62,7 +62,7 @@ def measure(demo: Path, watches: Watches) -> Figures:
     """Search the demo's tools for each request."""
     servers, requests = demo_servers(demo), read_requests()
     with ingested(corpus(servers)) as system:
-        found = watches.measure("requests", partial(anyio.run, found_by, system, requests))
+        found = watches.measure("requests", lambda: anyio.run(found_by, system, requests))
     return {
         "servers": len(servers),
         "tools": sum(map(len, servers.values())),

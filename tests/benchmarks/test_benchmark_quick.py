@@ -10,9 +10,12 @@ import pytest
 
 from benchmarks.harness import Figures, document, keep, kept
 from benchmarks.page import PAGES
+from benchmarks.retrieval import QUICK, RIVALS
 from benchmarks.serving import NEW, PINGS, PROTOCOLS
 from benchmarks.serving import QUICK as SERVING
 from tests.support.quick_runs import quick_run
+from tests.support.redis_server import PROGRAM as REDIS
+from tests.support.tiny_retrieval import TOOLS, write_retrieval_data
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -90,3 +93,55 @@ def test_the_fleet_ingests_a_corpus(tmp_path: Path) -> None:
     figures = measured("fleet", tmp_path, "--only", "haystack", "--haystack", str(corpus))
 
     assert [ingestion["tools"] for ingestion in figures["haystack"]["ingestions"]] == [1]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return str(write_retrieval_data(tmp_path / "data"))
+
+
+def test_retrieval(data: str, tmp_path: Path) -> None:
+    figures = measured("retrieval", tmp_path, "--data", data)
+
+    (found,) = figures["sets"]
+    assert (found["name"], found["tools"], list(found["rivals"])) == (QUICK, len(TOOLS), list(RIVALS))
+    assert found["toolscale"]["recall_at_5"] == 100
+
+
+def test_answers(data: str, tmp_path: Path) -> None:
+    figures = measured("answers", tmp_path, "--data", data)
+
+    assert (figures["queries"], figures["same_ranking"]) == (2, 2)
+    assert figures["forms"]["summary"]["median_tokens"] < figures["forms"]["detailed"]["median_tokens"]
+
+
+def test_peers_are_found_and_timed_as_a_whole_and_without_the_model(data: str, tmp_path: Path) -> None:
+    figures = measured("peers", tmp_path, "--data", data, "--sizes", "6")
+
+    (found,) = figures["recall"]["sets"]
+    assert found["scores"]["Toolscale"]["recall_at_5"] == 100
+    (timed,) = figures["latency"][0]["systems"]
+    assert (timed["answers"], timed["failed"]) == (2, "")
+    assert 0 < timed["without_model_p50"] < timed["p50"]
+
+
+def test_models_are_compared_with_each_other(data: str, tmp_path: Path) -> None:
+    quick_run("model.evaluation", tmp_path, "before", "after", "--data", data)
+
+    figures = kept("model", tmp_path)
+    assert figures["models"]["before"] == figures["models"]["after"]
+    assert [change["difference"] for change in figures["changes"]] == [0, 0]
+
+
+@pytest.mark.parametrize("part", ["reads", "writes"])
+def test_a_build_beside_itself(part: str, tmp_path: Path) -> None:
+    quick_run("beside", tmp_path, "--only", part)
+
+    quick, full = kept(f"beside-{part}", tmp_path), kept(f"beside-{part}")
+    assert quick["before"] == quick["now"]
+    rows = [row for table in quick["tables"] for row in table["rows"]]
+    assert all(row["now"]["lowest"] > 0 for row in rows)
+    if part == "reads":
+        assert [row["subject"] for row in rows] == [row["subject"] for row in full["tables"][0]["rows"]]
+    else:
+        assert len(rows) == sum(len(table["rows"]) for table in full["tables"]) if REDIS else 13
