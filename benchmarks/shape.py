@@ -1,6 +1,6 @@
-"""`make shape`: measure the code of the product, of this checkout and of an earlier commit, as a Markdown table.
+"""`make shape`: measure the code of each package, here and at an earlier commit, as a Markdown table.
 
-`make shape BENCH_ARGS="--beside COMMIT"` adds a column for that commit. Names of measures are those of the table.
+`make shape BENCH_ARGS="--beside COMMIT"` shows each number before and after. `product` is the first four packages.
 """
 
 from __future__ import annotations
@@ -8,134 +8,113 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import statistics
+import re
 import subprocess
 import tarfile
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("shared", "workers", "query", "toolscale")
+from benchmarks.harness import ROOT, table
+
+PRODUCT = ("shared", "workers", "query", "toolscale")
+OTHERS = ("tests", "benchmarks")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs")
+
+Texts = Mapping[str, str]
+"""The content of files by their paths."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A Python file and its parsed source."""
-
-    source: str
-    syntax: ast.Module
-
-    @staticmethod
-    def of(source: str) -> File:
-        """Return the parsed file."""
-        return File(source, ast.parse(source))
-
-    @property
-    def nodes(self) -> Iterator[ast.AST]:
-        """Return all nodes of the syntax tree."""
-        return ast.walk(self.syntax)
-
-    @property
-    def comments(self) -> int:
-        """Return the lines with a comment."""
-        tokens = tokenize.generate_tokens(io.StringIO(self.source).readline)
-        return sum(token.type == tokenize.COMMENT for token in tokens)
-
-
-def measures(files: Sequence[File]) -> dict[str, str]:
-    """Return the measures of a package by name."""
-    lines = sum(file.source.count("\n") for file in files)
-    classes = [node for file in files for node in file.nodes if isinstance(node, ast.ClassDef)]
-    functions = [node for file in files for node in file.nodes if isinstance(node, Function)]
-    private = [function.name for function in functions if _is_private(function.name)]
-    uses = Counter(name for file in files for name in _names(file))
-    once = sum(uses[name] == 1 for name in private)
-    imports = sum(
-        _lines(node) for file in files for node in file.nodes if isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    lengths = [_lines(function) for function in functions] or [0, 0]
-    p90 = statistics.quantiles(lengths, n=10)[-1]
+def measures(sources: Sequence[str]) -> dict[str, str]:
+    """Return the measures of these Python files by name."""
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    lines = sum(source.count("\n") for source in sources)
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in nodes if isinstance(node, Function)]
+    private = [name for name in functions if name.startswith("_") and not name.startswith("__")]
+    uses = Counter(_name(node) for node in nodes)
+    settings = [node for node in classes if node.name == "Settings"]
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    tokens = (token for source in sources for token in tokenize.generate_tokens(io.StringIO(source).readline))
     return {
         "lines": f"{lines:,}",
-        "statements": f"{sum(isinstance(node, ast.stmt) for file in files for node in file.nodes):,}",
-        "files": f"{len(files)}",
+        "statements": f"{sum(isinstance(node, ast.stmt) for node in nodes):,}",
+        "files": f"{len(sources)}",
         "public classes": f"{sum(not node.name.startswith('_') for node in classes)}",
         "protocols": f"{sum(any(_name(base) == 'Protocol' for base in node.bases) for node in classes)}",
-        "settings": f"{sum(map(_fields, (node for node in classes if node.name == 'Settings')))}",
-        "private functions used once": _share(once, len(functions)),
-        "lines of imports": _share(imports, lines),
-        "lines with a comment": _share(sum(file.comments for file in files), lines),
-        "lines of a function: median, p90": f"{statistics.median(lengths):g}, {p90:g}",
+        "settings": f"{sum(isinstance(field, ast.AnnAssign) for node in settings for field in node.body)}",
+        "private functions called once": _share(sum(uses[name] == 1 for name in private), len(functions)),
+        "lines of imports": _share(sum((node.end_lineno or 0) - node.lineno + 1 for node in imports), lines),
+        "lines with a comment": _share(sum(token.type == tokenize.COMMENT for token in tokens), lines),
     }
 
 
-def table(columns: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the columns of measures as a Markdown table."""
-    rows = [f"| measure | {' | '.join(columns)} |", f"|---|{'--:|' * len(columns)}"]
-    names = next(iter(columns.values()))
-    rows += [f"| {name} | {' | '.join(column[name] for column in columns.values())} |" for name in names]
-    return "\n".join(rows)
+def _name(node: ast.AST) -> str:
+    """Return the name or the attribute that this node reads; empty for other nodes."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def here(packages: Sequence[str]) -> list[File]:
-    """Return the files of these packages in this checkout."""
-    paths = (path for package in packages for path in sorted((ROOT / package).rglob("*.py")))
-    return [File.of(path.read_text(encoding="utf-8")) for path in paths]
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / whole:.1f} %)" if whole else "0"
 
 
-def at(commit: str, packages: Sequence[str]) -> list[File]:
-    """Return the files of these packages in a commit."""
-    command = ["git", "archive", commit, *packages]
-    archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+def columns(files: Texts) -> dict[str, dict[str, str]]:
+    """Return the measures of each package, of the product, and the words of the documents."""
+
+    def sources(*packages: str) -> list[str]:
+        return [text for path, text in files.items() if path.endswith(".py") and path.split("/")[0] in packages]
+
+    by_package = {package: measures(sources(package)) for package in (*PRODUCT, *OTHERS)}
+    found = {**by_package, "product": measures(sources(*PRODUCT))}
+    words = sum(len(re.findall(r"\S+", text)) for path, text in files.items() if path.endswith(".md"))
+    return {name: {**own, "words of docs": f"{words:,}" if name == "product" else ""} for name, own in found.items()}
+
+
+def here() -> Texts:
+    """Return the files of this checkout."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PRODUCT, *OTHERS, *DOCUMENTS]
+    paths = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    # a file that was deleted is listed until that is committed
+    existing = [path for path in paths if _is_read(path) and (ROOT / path).exists()]
+    return {path: (ROOT / path).read_text(encoding="utf-8") for path in existing}
+
+
+def at(commit: str) -> Texts:
+    """Return the files of a commit."""
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        python = [member for member in members if member.isfile() and member.name.endswith(".py")]
-        opened = (members.extractfile(member) for member in python)
-        return [File.of(file.read().decode()) for file in opened if file]
+        opened = {member.name: members.extractfile(member) for member in members if _is_read(member.name)}
+        return {path: file.read().decode() for path, file in opened.items() if file}
+
+
+def _is_read(path: str) -> bool:
+    if path.endswith(".py"):
+        return path.split("/")[0] in (*PRODUCT, *OTHERS)
+    return path.endswith(".md") and path.split("/")[0] in DOCUMENTS
+
+
+def report(now: Texts, before: Texts | None = None) -> str:
+    """Return the table; with another state of the files, each cell has both where they differ."""
+    packages, earlier = columns(now), columns(before) if before else columns(now)
+    rows = [
+        [name, *(_cell(earlier[package][name], own[name]) for package, own in packages.items())]
+        for name in packages["product"]
+    ]
+    return table(("", *packages), rows)
+
+
+def _cell(before: str, now: str) -> str:
+    return now if before == now else f"{before} → {now}"
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shape", description=__doc__)
-    parser.add_argument("--beside", metavar="COMMIT", help="add columns for this commit")
+    parser.add_argument("--beside", metavar="COMMIT", help="show the numbers of this commit too")
     commit = parser.parse_args().beside
-    columns = dict[str, Mapping[str, str]]()
-    for name, packages in {"shared + workers": ("shared", "workers"), "product": PACKAGES}.items():
-        if commit:
-            columns[f"{name}, {commit}"] = measures(at(commit, packages))
-        columns[name] = measures(here(packages))
-    print(table(columns))
-
-
-def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
-
-
-def _names(file: File) -> Iterator[str]:
-    """Yield each name and attribute that the file reads."""
-    for node in file.nodes:
-        if isinstance(node, ast.Name | ast.Attribute):
-            yield _name(node)
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _fields(settings: ast.ClassDef) -> int:
-    return sum(isinstance(statement, ast.AnnAssign) for statement in settings.body)
-
-
-def _lines(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part} ({100 * part / whole:.1f} %)" if whole else "0"
+    print(report(here(), at(commit) if commit else None))
 
 
 if __name__ == "__main__":

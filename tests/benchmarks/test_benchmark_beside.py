@@ -1,44 +1,25 @@
-"""The comparison of two builds: its reports, and runs of this build beside itself."""
+"""The comparison of two builds: its report, and how events are recorded."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from benchmarks.beside.results import Results, render
-from benchmarks.beside.writes import Life
-from benchmarks.command import RESULTS
-from tests.support.quick_runs import quick_run
-from tests.support.redis_server import PROGRAM as REDIS
-
-KEPT = sorted(RESULTS.glob("beside-*.json"))
-
-
-def results_in(file: Path) -> Results:
-    """Return the results that this file keeps."""
-    return Results.model_validate_json(file.read_text(encoding="utf-8"))
-
-
-READS = results_in(RESULTS / "beside-reads.json")
-
-
-@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
-def test_a_kept_report_is_rendered_from_the_kept_results(kept: Path) -> None:
-    assert render(results_in(kept)) == kept.with_suffix(".md").read_text(encoding="utf-8")
+from benchmarks.beside import Life, render
+from benchmarks.harness import document, kept
 
 
 def test_the_report_names_costs_that_rose_by_more_than_five_percent() -> None:
-    measured = READS.model_dump()
-    rows = measured["tables"][0]["rows"]
+    figures = kept("beside-reads")
+    rows = figures["tables"][0]["rows"]
     rows[1]["ratio"]["median"], rows[2]["ratio"]["median"] = 1.06, 1.04
 
-    report = render(Results.model_validate(measured))
+    report = document(render(figures))
 
     assert re.findall(r"worse: (.*)\.$", report, re.MULTILINE) == [rows[1]["subject"], "nothing"]
 
@@ -63,26 +44,3 @@ def test_a_rejected_event_ends_the_run() -> None:
 
     with httpx2.Client(transport=transport) as client, pytest.raises(RuntimeError, match="400"):
         Life([], io.BytesIO(), "http://127.0.0.1/events", client).post([{"id": "a"}])
-
-
-@pytest.mark.slow
-def test_a_quick_run_compares_every_request(tmp_path: Path) -> None:
-    quick_run("beside", tmp_path, "--only", "reads")
-
-    quick = results_in(tmp_path / "beside-reads.json")
-    (table,) = quick.tables
-    assert [row.subject for row in table.rows] == [row.subject for row in READS.tables[0].rows]
-    assert all(row.now.lowest > 0 for row in table.rows)
-    assert quick.before == quick.now
-
-
-@pytest.mark.slow
-def test_a_quick_run_takes_every_step_of_the_write_side(tmp_path: Path) -> None:
-    quick_run("beside", tmp_path, "--only", "writes")
-
-    serve, scaled = results_in(tmp_path / "beside-writes.json").tables
-    steps = {row.subject for row in serve.rows if not row.subject.startswith("start")}
-    assert len(serve.rows) == len(steps) + 4
-    assert len(steps) == 9
-    assert {row.subject for row in scaled.rows} == (steps if REDIS else set())
-    assert all(row.now.lowest > 0 for table in (serve, scaled) for row in table.rows)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.command import RESULTS
-from benchmarks.recount.agent import session
-from benchmarks.recount.counting import tokens_of
-from benchmarks.recount.measuring import Plan, Recording, record, recounted
-from benchmarks.recount.report import render
-from benchmarks.recount.results import Results
-from benchmarks.recount.scopes import CallerPlan, Upstream
+from benchmarks.recount import Plan, Recording, record, recounted, summed
+from benchmarks.recount_messages import session
+from benchmarks.recount_numbers import Caller, Row, Upstream, tokens_of
 from shared.catalog import ENCODINGS
 from shared.text.tokens import counter
 from shared.upstream.target import StdioTarget
@@ -22,8 +19,8 @@ from tests.support.hostile.processes import callable_stdio, scripted_stdio
 from tests.support.profiles import examples
 from toolscale.demo.servers import LaunchableServer
 
-ANN = CallerPlan("ann", "ann-" + "a" * 40)
-BOB = CallerPlan("bob", "bob-" + "b" * 40, toolset="some")
+ANN = Caller("ann", "ann-" + "a" * 40)
+BOB = Caller("bob", "bob-" + "b" * 40, toolset="some")
 SERVERS = {"good": scripted_stdio("good"), "callable": callable_stdio()}
 
 
@@ -45,6 +42,8 @@ async def play(url: str) -> None:
         await agent.call("find_tool", tool_description="echo")
         await agent.call("get_active_toolset")
         await agent.call("callable__echo", words="hello")
+        await anyio.sleep(1)  # until the call is written
+        await agent.call("get_active_toolset", encoding="o200k_base")
 
 
 PLAN = Plan(
@@ -72,6 +71,7 @@ def test_all_numbers_of_a_real_service_equal_their_recount(recording: Recording)
     assert {row.number.split()[0] for row in rows} >= {
         "find_tool", "list_available_tools", "get_active_toolset", "report", "costs", "ls",
     }  # fmt: skip
+    assert "get_active_toolset advice, tokens less" in {row.number for row in rows}
 
 
 def test_a_changed_number_of_a_report_is_a_difference(recording: Recording) -> None:
@@ -85,14 +85,14 @@ def test_a_changed_number_of_a_report_is_a_difference(recording: Recording) -> N
 def test_a_message_that_the_service_did_not_count_is_a_difference(recording: Recording) -> None:
     again = replace(recording, exchanges=[*recording.exchanges, recording.exchanges[-1]])
 
-    assert "report own_tools[direct].answers" in differences(again)
+    assert "report own_tools[get_active_toolset].answers" in differences(again)
 
 
 def test_a_tool_that_the_service_does_not_have_is_a_difference(recording: Recording) -> None:
     tools: dict[str, list[dict[str, object]]] = {"good": [{"name": "unknown", "inputSchema": {"type": "object"}}]}
     for (server, _), tool in recording.upstream.tools.items():
         tools.setdefault(server, []).append(tool)
-    more = Upstream(tools, {"good": frozenset({"dev"})})
+    more = Upstream(tools, PLAN.groups)
 
     found = differences(replace(recording, upstream=more))
 
@@ -106,7 +106,11 @@ def test_the_independent_count_of_a_text_is_that_of_the_product(text: str, encod
     assert tokens_of(text, encoding) == counter(encoding)(text)  # type: ignore[arg-type]
 
 
-def test_the_kept_report_is_rendered_from_the_kept_results() -> None:
-    kept = Results.model_validate_json((RESULTS / "recount.json").read_text(encoding="utf-8"))
+def test_the_example_of_a_number_is_its_first_difference() -> None:
+    rows = [Row("a", "first", 1, 1), Row("a", "second", 1, 2), Row("b", "first", True, True)]
 
-    assert render(kept) == (RESULTS / "recount.md").read_text(encoding="utf-8")
+    found = summed(rows)
+
+    assert (found["numbers"]["a"]["compared"], found["numbers"]["a"]["equal"]) == (2, 1)
+    assert found["numbers"]["a"]["example"]["answer"] == "second"
+    assert [row["answer"] for row in found["differences"]] == ["second"]

@@ -1,4 +1,4 @@
-"""The retrieval benchmark reads its files right and scores nothing itself."""
+"""The retrieval benchmark reads its files right, and its scores and curves are right."""
 
 from __future__ import annotations
 
@@ -10,22 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.retrieval.abstention import Judged, JudgedSet, judge_elsewhere, mean_curve
-from benchmarks.retrieval.data import Query, read_queries, read_servers
-from benchmarks.retrieval.documents import DOCUMENTS, filled
-from benchmarks.retrieval.report import render
-from benchmarks.retrieval.results import Results
-from benchmarks.retrieval.rivals import bm25, dense, rrf
-from benchmarks.retrieval.system import ingested
+from benchmarks.corpora import Query, ingested, read_queries, read_servers
+from benchmarks.harness import ROOT, Figures, filled, kept
+from benchmarks.retrieval import DOCUMENTS, Judged, bm25, dense, document_table, judge_elsewhere, mean_curve, rrf
 from shared.catalog import Candidates
-
-ROOT = Path(__file__).parents[2]
-KEPT = ROOT / "benchmarks" / "results"
-
-
-def write_lines(path: Path, *lines: object) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+from tests.support.tiny_retrieval import write_lines
 
 
 def tool(server: str, name: str, description: str) -> dict[str, object]:
@@ -34,12 +23,12 @@ def tool(server: str, name: str, description: str) -> dict[str, object]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    return write_lines(
-        tmp_path / "corpus.jsonl",
+    tools = [
         tool("Files of mine", "read_file", "Read a file from disk"),
         tool("Files of mine", "read_file", "A second tool of this name"),
         tool("mail", "send_letter", "Send a letter by mail"),
-    )
+    ]
+    return write_lines(tmp_path / "corpus.jsonl", tools)
 
 
 def test_a_corpus_is_its_servers_under_ids_that_the_product_takes(corpus: Path) -> None:
@@ -54,26 +43,25 @@ def test_a_corpus_is_its_servers_under_ids_that_the_product_takes(corpus: Path) 
 
 def test_a_query_may_carry_steps(tmp_path: Path) -> None:
     needed = [{"server": "mail", "name": "send_letter"}]
-    path = write_lines(
-        tmp_path / "queries.jsonl",
+    lines = [
         {"id": "1", "query": "q", "relevant": needed, "subqueries": ["a", "b"]},
         {"id": "2", "query": "r", "relevant": needed},
-    )
+    ]
 
-    first, second = read_queries(path)
+    first, second = read_queries(write_lines(tmp_path / "queries.jsonl", lines))
 
-    assert (first.steps, second.steps) == (("a", "b"), ())
+    assert (first.asked(in_steps=True), first.asked(in_steps=False)) == (["a", "b"], ["q"])
+    assert second.asked(in_steps=True) == ["r"]
     assert first.relevant == (("mail", "send_letter"),)
 
 
 @pytest.mark.slow
 def test_a_run_over_any_files_goes_through_the_whole_system(corpus: Path, tmp_path: Path) -> None:
-    queries = write_lines(
-        tmp_path / "queries.jsonl",
+    lines: list[dict[str, object]] = [
         {"id": "letter", "query": "send a letter to my aunt", "relevant": []},
         {"id": "both", "query": "two things", "relevant": [], "subqueries": ["read a file", "send a letter"]},
-    )
-    out = tmp_path / "run.jsonl"
+    ]
+    queries, out = write_lines(tmp_path / "queries.jsonl", lines), tmp_path / "run.jsonl"
     files = ["--corpus", str(corpus), "--queries", str(queries), "--out", str(out)]
     command = [sys.executable, "-m", "benchmarks.retrieval", *files, "--subqueries", "--k", "2"]
 
@@ -99,11 +87,10 @@ def test_each_rival_uses_its_own_evidence() -> None:
 def test_a_higher_threshold_recognises_more_and_costs_more() -> None:
     judged = [Judged(0.6, 0.28, 0.2, 1.0), Judged(0.22, 0.1, 0.1, 0.5)]
 
-    points = {point.no_match_threshold: point for point in mean_curve({"set": JudgedSet(judged, [0.1, 0.28])})}
+    points = {point.pop("threshold"): point for point in mean_curve([(judged, [0.1, 0.28]), (judged, [0.1, 0.28])])}
 
-    assert (points[0.15].tools_removed, points[0.15].servers_removed, points[0.15].lost_recall) == (50, 50, 0)
-    assert (points[0.3].tools_removed, points[0.3].servers_removed, points[0.3].lost_recall) == (100, 100, 25)
-    assert (points[0.15].elsewhere, points[0.3].elsewhere) == (50, 100)
+    assert points[0.15] == {"elsewhere": 50, "servers_removed": 50, "tools_removed": 50, "lost_recall": 0}
+    assert points[0.3] == {"elsewhere": 100, "servers_removed": 100, "tools_removed": 100, "lost_recall": 25}
 
 
 @pytest.mark.slow
@@ -119,25 +106,22 @@ def test_a_query_is_asked_elsewhere_only_where_no_server_sounds_like_one_that_it
     assert close_to_weather < close_to_letters
 
 
-def test_the_report_kept_is_the_one_its_json_renders() -> None:
-    results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
-
-    assert (KEPT / "retrieval.md").read_text(encoding="utf-8") == render(results)
+def documented(text: str, figures: Figures) -> str:
+    return filled(text, lambda name: document_table(figures, name))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_the_documents_show_the_recall_that_was_kept(document: Path) -> None:
-    results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
-    text = document.read_text(encoding="utf-8")
+    text, figures = document.read_text(encoding="utf-8"), kept("retrieval")
 
-    assert results.sets[0].name in text
-    assert text == filled(text, results)
+    assert figures["sets"][0]["name"] in text
+    assert text == documented(text, figures)
 
 
 def test_a_table_of_named_sets_has_a_row_for_each() -> None:
-    results = Results.model_validate_json((KEPT / "retrieval.json").read_text(encoding="utf-8"))
-    first, second = (each.name for each in results.sets[:2])
+    figures = kept("retrieval")
+    first, second = (found["name"] for found in figures["sets"][:2])
 
-    lines = filled(f"<!-- table: recall of {second}; {first} -->\n<!-- end -->", results).splitlines()
+    lines = documented(f"<!-- table: recall of {second}; {first} -->\n<!-- end -->", figures).splitlines()
 
     assert [line.split(" | ")[0] for line in lines[3:-1]] == [f"| {second}", f"| {first}"]

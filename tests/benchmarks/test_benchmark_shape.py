@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.shape import File, at, here, measures, table
+from benchmarks.shape import columns, measures, report
 
 SOURCE = '''"""A module."""
 
@@ -35,17 +35,25 @@ def _text(part: object) -> str:
 
 
 def test_each_measure_counts_what_its_name_says() -> None:
-    found = measures([File.of(SOURCE)])
+    found = measures([SOURCE])
 
     assert found["lines"] == str(SOURCE.count("\n"))
     assert (found["files"], found["public classes"], found["protocols"], found["settings"]) == ("1", "2", "1", "2")
-    assert found["private functions used once"].startswith("1 ")  # _joined; _text has two uses
+    assert found["private functions called once"].startswith("1 ")  # _joined; _text has two uses
     assert found["lines of imports"].startswith("1 ")
     assert found["lines with a comment"].startswith("1 ")
 
 
-def test_a_commit_and_the_checkout_have_the_same_measures() -> None:
-    before, now = measures(at("HEAD", ["shared"])), measures(here(["shared"]))
+def test_the_product_is_the_sum_of_its_packages_and_has_the_words_of_the_documents() -> None:
+    files = {"shared/a.py": SOURCE, "query/b.py": SOURCE, "tests/c.py": SOURCE, "docs/d.md": "Two words."}
 
-    assert before.keys() == now.keys()
-    assert table({"before": before, "now": now}).count("\n") == len(now) + 1
+    found = columns(files)
+
+    assert (found["shared"]["files"], found["product"]["files"], found["tests"]["files"]) == ("1", "2", "1")
+    assert found["product"]["words of docs"] == "2"
+
+
+def test_both_numbers_are_shown_where_a_commit_differs() -> None:
+    before, now = {"shared/a.py": SOURCE}, {"shared/a.py": SOURCE, "workers/b.py": SOURCE}
+
+    assert "| files | 1 | 0 → 1 | 0 | 0 | 0 | 0 | 1 → 2 |" in report(now, before).splitlines()

@@ -16,7 +16,7 @@ import redis
 import structlog
 from celery import Celery
 
-from benchmarks.throughput.machine import this_machine
+from benchmarks.harness import this_machine
 from shared.errors import IntentsUnavailable
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents

@@ -14,7 +14,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from benchmarks.throughput.machine import this_machine
+from benchmarks.harness import this_machine
 from shared.intents.intents import Intents
 from shared.intents.redis import RedisStorage
 from shared.intents.sqlite import SqliteStorage

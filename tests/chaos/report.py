@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.throughput.machine import Machine
+from benchmarks.harness import Figures
 from tests.chaos.results import Asked, Outcome, Results, Schedules
 
 
@@ -88,8 +88,8 @@ def _asked(asked: Asked) -> Iterator[str]:
     yield f"| longest time that a removed tool was found during the faults | {asked.longest_stale_s:.1f} s |"
 
 
-def _place(machine: Machine) -> str:
-    return f"{machine.processor}, {machine.cores} cores, shared with other work"
+def _place(machine: Figures) -> str:
+    return f"{machine['processor']}, {machine['cores']} cores, shared with other work"
 
 
 def _converged(outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.throughput.machine import Machine
+from benchmarks.harness import Figures
 
 
 class Frozen(BaseModel):
@@ -33,7 +33,7 @@ class Schedules(Frozen):
     seed: int
     steps_at_most: int
     runs: tuple[Played, ...]
-    machine: Machine
+    machine: Figures
 
     @property
     def passed(self) -> bool:
@@ -87,7 +87,7 @@ class Outcome(Frozen):
     tools_compared: tuple[int, int]
     differences: tuple[str, ...]
     asked: Asked | None = None
-    machine: Machine
+    machine: Figures
 
     @property
     def passed(self) -> bool:

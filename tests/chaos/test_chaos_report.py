@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.throughput.machine import this_machine
+from benchmarks.harness import this_machine
 from tests.chaos.playing import play_all
 from tests.chaos.report import render, write
 from tests.chaos.results import Asked, Outcome, Played, Results, Schedules, read

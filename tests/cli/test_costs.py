@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.recount.counting import recount
+from benchmarks.recount_numbers import tokens_by_form
 from query.tools.registry import BUILTIN_TOOLS
 from shared.catalog import Encoding, ToolDefinition
 from shared.errors import ConfigInvalid, CountFailed
@@ -114,9 +114,9 @@ TOOLS = st.fixed_dictionaries(
 def test_the_total_is_the_sum_of_independent_counts(servers: list[list[dict[str, Any]]]) -> None:
     costs = [cost_of("s", map(_definition, tools), "cl100k_base") for tools in servers]
 
-    assert [cost.tokens for cost in costs] == [recount(tools) for tools in servers]
+    assert [cost.tokens for cost in costs] == [tokens_by_form(tools) for tools in servers]
     everything = [tool for tools in servers for tool in tools]
-    assert total_of(costs) == Cost(len(everything), recount(everything))
+    assert total_of(costs) == Cost(len(everything), tokens_by_form(everything))
 
 
 def test_the_heuristic_has_one_estimate_for_all_columns() -> None:

@@ -15,8 +15,8 @@ import anyio
 import pytest
 from mcp import Client
 
-from benchmarks.recount.counting import recount
-from benchmarks.recount.proxy import recording
+from benchmarks.recount_messages import recording
+from benchmarks.recount_numbers import tokens_by_form
 from shared.upstream.target import StdioTarget
 from tests.e2e.test_serve import serving
 from tests.support.hostile.messages import one_page, tool
@@ -83,10 +83,10 @@ def test_the_counts_of_each_server_equal_an_independent_count(tmp_path: Path, en
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert {server["server_id"]: server["tokens"] for server in report["servers"]} == {
-        "rich": recount(scripted, encoding),
-        "one": recount([tool("one")], encoding),
+        "rich": tokens_by_form(scripted, encoding),
+        "one": tokens_by_form([tool("one")], encoding),
     }
-    assert report["total"] == {"tools": 3, "tokens": recount([*scripted, tool("one")], encoding), "uncounted": 0}
+    assert report["total"] == {"tools": 3, "tokens": tokens_by_form([*scripted, tool("one")], encoding), "uncounted": 0}
     assert (report["encoding"], report["estimated"]) == (encoding, False)
     assert not (tmp_path / "data").exists()
 
@@ -97,7 +97,7 @@ def test_the_counts_of_toolscale_itself_equal_a_recount_of_its_list(tmp_path: Pa
         own = tools_sent_by(url)
 
     assert report["servers"][0]["tools"] == 250
-    assert report["toolscale"] == {"tools": len(own), "tokens": recount(own), "uncounted": 0}
+    assert report["toolscale"] == {"tools": len(own), "tokens": tokens_by_form(own), "uncounted": 0}
 
 
 @pytest.mark.parametrize("kind", ["http", "legacy"])
@@ -109,7 +109,7 @@ def test_the_counts_of_a_server_of_the_sdk_equal_a_recount_of_its_list(
         upstream = tools_sent_by(target.url)
 
     (server,) = report["servers"]
-    assert (server["tools"], server["tokens"]) == (len(upstream), recount(upstream))
+    assert (server["tools"], server["tokens"]) == (len(upstream), tokens_by_form(upstream))
 
 
 def test_servers_that_fail_are_rows_with_their_reason(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_tables_fit_80_columns_and_a_sentence_compares_toolscale(tmp_path: P
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == ["server", "tools", "wire", "generic", "anthropic", "openai"]
-    numbers = [str(count) for count in recount([tool("one")]).values()]
+    numbers = [str(count) for count in tokens_by_form([tool("one")]).values()]
     assert lines[1].split() == ["sequential-thinking", "1", *numbers]
     assert lines[2].split() == ["total", "1", *numbers]
     own = json.loads(costs(tmp_path, servers, "--json").stdout)["toolscale"]["tokens"]["generic"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.recount.counting import recount
+from benchmarks.recount_numbers import tokens_by_form
 from tests.e2e.test_costs import entry, environment_of
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.processes import scripted_stdio
@@ -47,7 +47,7 @@ def test_a_clean_server_ends_with_0_and_writes_no_data(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["findings"] == []
-    assert report["tokens"] == recount([tool("one")])["generic"]
+    assert report["tokens"] == tokens_by_form([tool("one")])["generic"]
     assert not (tmp_path / "data").exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.command import kept_name
+from benchmarks.harness import kept_name
 from tests.chaos.harness import Chaos
 from tests.chaos.plan import SHORT
 from tests.support.http_thread import SilentHandler, served

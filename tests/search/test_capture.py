@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from benchmarks.capture.strategies import COPYING, FLOODS, attacks
-from benchmarks.requests.data import corpus
-from benchmarks.retrieval.system import System, asking, ingested
+from benchmarks.capture import COPYING, FLOODS, attacks
+from benchmarks.corpora import System, asking, ingested
+from benchmarks.requests import corpus
 from shared.catalog import ToolDefinition
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import FastEmbedder

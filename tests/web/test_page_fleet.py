@@ -8,9 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.page.measuring import PAGES
-from benchmarks.page.results import Plan
-from benchmarks.page.service import serving
+from benchmarks.page import PAGES, Plan, serving
 from shared.errors import Permanent, Retryable
 from tests.support.browser import Browser, Tab, browser
 from toolscale.demo.environments import NodeEnvironment

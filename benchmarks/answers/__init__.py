@@ -1,1 +1,0 @@
-"""How many tokens answers take, in each form, on real tools."""

@@ -1,1 +1,0 @@
-"""This build and an earlier one, measured in turns."""

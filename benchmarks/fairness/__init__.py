@@ -1,1 +1,0 @@
-"""How long one caller waits for `find_tool` while another one loads the service."""

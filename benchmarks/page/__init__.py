@@ -1,1 +1,0 @@
-"""The cost of the web page's pages with many servers."""

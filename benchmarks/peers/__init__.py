@@ -1,1 +1,0 @@
-"""Toolscale and other systems that find tools, each in a separate environment: recall and latency."""

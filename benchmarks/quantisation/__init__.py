@@ -1,1 +1,0 @@
-"""Make the bundled model's file from the published weights, and choose how it is quantised."""

@@ -1,1 +1,0 @@
-"""Requests over the servers of the demo, with their right tools."""

@@ -1,1 +1,0 @@
-"""Latency of the query service: each tool separately, and many clients at once."""

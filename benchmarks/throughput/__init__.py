@@ -1,1 +1,0 @@
-"""How fast the whole path is: events, ingestion, counting, `find_tool`, and the memory they take."""
