@@ -8,10 +8,13 @@ CHART_READY := $(VENV)/.chart-ready
 COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench model recount shape chaos clean
+.PHONY: help help-all demo quick test test-all test-qdrant check lint types docs docs-check docs-clients docs-transcripts docs-screenshots format lock bench model recount shape chaos clean
 
-help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+help: ## list these targets; `make help-all` lists the rest too
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+help-all:
+	@grep -hE '^[a-z-]+:.*##? ' $(MAKEFILE_LIST) | sed -E 's/:.*##? /\t/' | expand -t 18
 
 # uv where it is installed, since it is fast; venv and pip do the same everywhere
 # --no-deps: the lock files have all packages, and pip would also ask for a pin of each extra
@@ -51,21 +54,24 @@ $(COMPILED): $(CHART_READY)
 TEST_PROCESSES ?= 4
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
-test: $(COMPILED) ## the tests of a working day, in minutes: all units and a case of each kind of process
+quick: $(COMPILED) ## the tests that start no processes, within a minute
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-dev} $(PYTEST) -m "not process and not slow"
+
+test: $(COMPILED) ## the tests of a working day, in minutes: those of `quick`, and a case of each kind of process
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-dev} $(PYTEST) -m "not slow"
 
 test-all: $(COMPILED) ## all tests; those that need Redis start it, where redis-server is installed
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(PYTEST)
 
-test-qdrant: $(READY) ## the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
+test-qdrant: $(READY) # the tests that have the Qdrant server at QDRANT_URL to themselves, and wipe it
 	@$(BIN)/python -m pytest tests/chaos
 
 check: $(CHART_READY) lint types docs-check ## linters, types, import directions, docs that match the code
 
-lint:
+lint: # ruff and import directions
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
 
-types:
+types: # mypy and pyright
 	@$(BIN)/mypy && $(BIN)/pyright
 
 docs-check:
@@ -83,10 +89,10 @@ BENCH ?= throughput serving
 bench: $(READY) ## measure, and keep the results; BENCH=fleet BENCH_ARGS="--only storm", or another of benchmarks/README.md
 	@for benchmark in $(BENCH); do $(BIN)/python -m benchmarks.$$benchmark $(BENCH_ARGS) || exit 1; done
 
-recount: $(READY) ## play a session on the demo's servers, and count each number of it again; BENCH_ARGS="--output /tmp"
+recount: $(READY) # play a session on the demo's servers, and count each number of it again; BENCH_ARGS="--output /tmp"
 	@$(BIN)/python -m benchmarks.recount $(BENCH_ARGS)
 
-shape: $(READY) ## measure the code; BENCH_ARGS="--beside COMMIT"
+shape: $(READY) # measure the code; BENCH_ARGS="--beside COMMIT"
 	@$(BIN)/python -m benchmarks.shape $(BENCH_ARGS)
 
 TRAINING := .training
@@ -108,18 +114,18 @@ $(TRAINING)/data.npz: $(READY) $(TRAINING_READY)
 
 TRAIN = $(TRAINING)/venv/bin/python -m benchmarks.model.training $(TRAINING)/data.npz
 
-model: $(TRAINING)/data.npz ## train the bundled model again, and measure it beside it; RUN=lasting MODEL_ARGS="--epochs 5" trains another
+model: $(TRAINING)/data.npz # train the bundled model again, and measure it beside it; RUN=lasting MODEL_ARGS="--epochs 5" trains another
 	@for seed in 0 1; do $(TRAIN) $(TRAINING)/$(RUN)-$$seed --seed $$seed $(MODEL_ARGS) || exit 1; done
 	@$(TRAIN) $(TRAINING)/$(RUN) --mix $(TRAINING)/$(RUN)-0 $(TRAINING)/$(RUN)-1
 	@$(BIN)/python -m benchmarks.model.evaluation bundled $(RUN)=$(TRAINING)/$(RUN) --output $(TRAINING)/$(RUN)
 
-docs-transcripts: $(READY) ## write the answers of a real run on real servers into docs/tools.md
+docs-transcripts: $(READY) # write the answers of a real run on real servers into docs/tools.md
 	@$(BIN)/python -m tests.support.transcripts
 
-docs-clients: $(READY) ## play the steps of the client libraries and third-party servers, and write docs/clients.md; needs Node.js
+docs-clients: $(READY) # play the steps of the client libraries and third-party servers, and write docs/clients.md; needs Node.js
 	@$(BIN)/python -m tests.clients
 
-docs-screenshots: $(READY) ## take the pictures of docs/page.md from a real run, where Chromium is installed
+docs-screenshots: $(READY) # take the pictures of docs/page.md from a real run, where Chromium is installed
 	@$(BIN)/python -m tests.support.screenshots
 
 chaos: $(READY) ## kill, freeze and wipe everything under load, then compare with the truth; CHAOS_ARGS=--short
