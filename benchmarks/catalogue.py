@@ -53,18 +53,16 @@ def bundled_index(settings: Settings) -> Generator[ToolIndex]:
 
 
 def fill(index: ToolIndex, numbers: range, tools: int, seed: int) -> None:
-    """Write the generated servers of these numbers, with this many tools each and vectors drawn from the seed."""
+    """Write the generated servers of these numbers, with this many tools each.
+
+    Their vectors are directions drawn from the seed.
+    """
     for number in numbers:
         name = server_id(number)
         read = [read_definition(raw, PROTOCOL_VERSION, MAX_BYTES)[0] for raw in definitions(name, tools, seed)]
-        put_random(index, name, read, seed + number)
-
-
-def put_random(index: ToolIndex, name: str, tools: Sequence[ToolDefinition], seed: int) -> None:
-    """Write a server with these tools, whose vectors are directions drawn from the seed."""
-    rows = iter(unit_vectors(2 * len(tools), BUNDLED_DIMENSION, seed))
-    vectors = [ToolVectors(next(rows), next(rows), tool_terms(tool, name)) for tool in tools]
-    put_server(index, name, name, tools, map(features, tools, vectors))
+        rows = iter(_unit_vectors(2 * len(read), BUNDLED_DIMENSION, seed + number))
+        vectors = [ToolVectors(next(rows), next(rows), tool_terms(tool, name)) for tool in read]
+        put_server(index, name, name, read, map(features, read, vectors))
 
 
 def put_replicas(index: ToolIndex, listings: Mapping[str, Listing], embedder: Embedder) -> None:
@@ -146,7 +144,7 @@ def put_server(
     index.put_server(record)
 
 
-def unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
+def _unit_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]:
     """Return shape (count, dimension), unit rows, the same for the same seed."""
     drawn = np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
     unit: NDArray[np.float32] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)

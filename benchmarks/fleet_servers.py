@@ -2,7 +2,7 @@
 
 As a program, `python -m benchmarks.fleet_servers FLEET` takes a `Fleet` as JSON, prints where it listens, and serves
 until its stdin is closed. Every server is there twice: at `/modern/<id>` it speaks the protocol of 2026-07-28, at
-`/handshake/<id>` the one before it, which takes two more requests a listing.
+`/handshake/<id>` the one before it, which takes two more requests a listing. Each call of a tool takes `WORK_MS`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ MODERN = "2026-07-28"
 PROTOCOLS: Mapping[Era, str] = {"handshake": "2025-11-25", "modern": MODERN}
 # The page size of the SDK's examples and many public servers.
 PAGE = 100
+WORK_MS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class Scripts:
         match request["method"]:
             case "tools/list":
                 return result(request, {**envelope, **self._page(request, offer)})
+            case "tools/call":
+                return result(request, {**envelope, **_called()})
             case "server/discover" if is_modern:
                 offered: Message = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
                 return result(request, {**envelope, **offered})
@@ -156,6 +160,14 @@ class Scripts:
             if offer.is_changing:
                 tools[0] = {**tools[0], "description": f"{tools[0]['description']} Edition {number}."}
         return {"tools": tools, **following}
+
+
+def _called() -> Message:
+    """Return the result of a call, with its duration at the server."""
+    started = time.perf_counter()
+    time.sleep(WORK_MS / 1000)
+    took_ms = (time.perf_counter() - started) * 1000
+    return {"content": [{"type": "text", "text": "done"}], "structuredContent": {"took_ms": took_ms}}
 
 
 def _corpus_offers(path: Path, share: int) -> dict[str, Offer]:

@@ -10,8 +10,8 @@ them.
 **Method.** Clients of the MCP SDK, all in one process, call a real `python -m query` over streamable HTTP.
 It has default settings, and an index of generated tools with random vectors.
 
-- `call_tool`: a server over streamable HTTP and another over stdio have a tool that takes a known time and returns its
-  duration. The same client calls it directly and through Toolscale, alternating, with open connections.
+- `call_tool`: a scripted server over streamable HTTP has a tool that takes a known time and returns its duration.
+  Clients call it directly and through Toolscale, alternating, with open connections.
 - Many clients: each connects and lists the tools, then searches without a pause, which is more than agents do. Every
   text is new, so its embedding is part of the time. Then all send the same queries again, and as many pings, on the
   newest revision that has them. Processor time is the operating system's figure for the service, and for the clients.
@@ -24,8 +24,7 @@ It has default settings, and an index of generated tools with random vectors.
   answer, or its ratio to that of a ping, to estimate another machine.
 - No random vector is similar to a query, so the terms decide every time whether a tool fits: slightly more work than
   with real vectors.
-- All traffic is on loopback. Toolscale is always called over HTTP, also where it calls a server over stdio, so `added`
-  includes that.
+- All traffic is on loopback. The server of the kept runs was of the MCP SDK, which takes longer than a scripted one.
 """
 
 from __future__ import annotations
@@ -42,14 +41,13 @@ from typing import Any
 
 import anyio
 import psutil
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
-from benchmarks.catalogue import bundled_index, fill, put_random
+from benchmarks.catalogue import bundled_index, fill
 from benchmarks.compositions import Service, find_ms, index_settings, query_service
-from benchmarks.corpora import MAX_BYTES, PROTOCOL_VERSION
-from benchmarks.generated import queries
+from benchmarks.fleet_servers import WORK_MS, Era, Fleet, RunningFleet, running_fleet
+from benchmarks.generated import definitions, queries
 from benchmarks.harness import (
-    ROOT,
     Figures,
     Watches,
     command,
@@ -66,19 +64,14 @@ from benchmarks.harness import (
     spread,
     wait_until_indexed,
 )
-from benchmarks.timed_server import WORK, over_http, over_stdio
 from tests.support.qdrant_server import qdrant_url
-from workers.fetch.definitions import read_definition
 
-# A transport, and the server in the operator's file.
-TRANSPORTS = {"streamable HTTP": "timed-http", "stdio": "timed-stdio"}
-# A revision, and the client's option for it; the newest with pings is the second.
-PROTOCOLS = {"2026-07-28": "2026-07-28", "2025-11-25": "legacy"}
+# A revision, and where a scripted server speaks it; a client of the SDK calls the second one legacy.
+PROTOCOLS: dict[str, Era] = {"2026-07-28": "modern", "2025-11-25": "handshake"}
+MODES = {"2026-07-28": "2026-07-28", "2025-11-25": "legacy"}
+PINGING = "legacy"  # the newest mode with pings
 NEW, AGAIN, PINGS = "never asked before", "asked before", "pings"
 LONGEST_WAIT_MS = 1_000
-
-Timed = str | StdioServerParameters
-"""Where a client of the SDK finds a timed server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +83,13 @@ class Plan:
     catalogue_sizes: tuple[int, ...]
     tools_per_server: int
     calls: int
-    work_ms: float
     clients: tuple[int, ...]
     questions: int
     seed: int = 20260704
 
 
-FULL = Plan("full", 3, (1_000, 10_000), tools_per_server=50, calls=40, work_ms=5.0, clients=(1, 16, 50), questions=400)
-QUICK = Plan("quick", 1, (50,), tools_per_server=10, calls=2, work_ms=1.0, clients=(1, 3), questions=6)
+FULL = Plan("full", 3, (1_000, 10_000), tools_per_server=50, calls=40, clients=(1, 16, 50), questions=400)
+QUICK = Plan("quick", 1, (50,), tools_per_server=10, calls=2, clients=(1, 3), questions=6)
 
 
 def measure(plan: Plan, watches: Watches) -> Figures:
@@ -113,32 +105,23 @@ def measure(plan: Plan, watches: Watches) -> Figures:
 def _at_size(directory: Path, tools: int, plan: Plan) -> Figures:
     """Fill an index with so many tools, and call services on it; where Qdrant is a server, there are two."""
     servers = tools // plan.tools_per_server
-    work, _ = read_definition(WORK.model_dump(by_alias=True, exclude_none=True), PROTOCOL_VERSION, MAX_BYTES)
     with bundled_index(index_settings(directory)) as index:
         fill(index, range(servers), plan.tools_per_server, plan.seed)
-        for name in TRANSPORTS.values():
-            put_random(index, name, [work], plan.seed)
     wait_until_indexed()
-    stdio, config = over_stdio(), directory / "mcp.json"
-    with over_http() as http, ExitStack() as running:
-        child = {"command": stdio.command, "args": stdio.args, "env": {"PYTHONPATH": str(ROOT)}}
-        entries = dict(zip(TRANSPORTS.values(), ({"url": http}, child), strict=True))
-        config.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    config = directory / "mcp.json"
+    with running_fleet(Fleet("generated", 1, plan.tools_per_server, plan.seed)) as fleet, ExitStack() as running:
+        (server,) = fleet.servers()
+        config.write_text(json.dumps({"mcpServers": {server.server_id: {"url": server.url}}}), encoding="utf-8")
         services = [
             running.enter_context(query_service(directory, f"query-{number}", TOOLSCALE_MCP_CONFIG=str(config)))
             for number in range(2 if qdrant_url() else 1)
         ]
-        timed: dict[str, Timed] = dict(zip(TRANSPORTS, (http, stdio), strict=True))
-        return {"tools": tools, "servers": servers, **anyio.run(_measured, services, timed, plan)}
+        return {"tools": tools, "servers": servers, **anyio.run(_measured, services, fleet, plan)}
 
 
-async def _measured(services: Sequence[Service], timed: dict[str, Timed], plan: Plan) -> Figures:
+async def _measured(services: Sequence[Service], fleet: RunningFleet, plan: Plan) -> Figures:
     fresh = iter(queries(len(services) * len(plan.clients) * plan.repetitions * plan.questions, plan.seed))
-    called = [
-        await _called(services[0], timed[transport], transport, protocol, plan)
-        for transport in TRANSPORTS
-        for protocol in PROTOCOLS
-    ]
+    called = [await _called(services[0], fleet, protocol, plan) for protocol in PROTOCOLS]
     crowds = [
         crowd
         for processes in range(1, len(services) + 1)
@@ -151,30 +134,26 @@ async def _measured(services: Sequence[Service], timed: dict[str, Timed], plan: 
 # Calls of another server's tool
 
 
-async def _called(service: Service, timed: Timed, transport: str, protocol: str, plan: Plan) -> Figures:
+async def _called(service: Service, fleet: RunningFleet, protocol: str, plan: Plan) -> Figures:
     """Return the latency of calls beyond the duration that the tool reports.
 
     `added` is how much longer a median call through Toolscale takes than one at the server.
     """
-    mode, work = PROTOCOLS[protocol], {"for_ms": plan.work_ms}
-    call = {"tool_name": f"{TRANSPORTS[transport]}:{WORK.name}", "parameters": work}
+    mode, (server,) = MODES[protocol], fleet.servers(PROTOCOLS[protocol])
+    offered = definitions(server.server_id, plan.tools_per_server, plan.seed)
+    tool = next(str(tool["name"]) for tool in offered if not tool["inputSchema"]["required"])
+    call: dict[str, Any] = {"tool_name": f"{server.server_id}:{tool}", "parameters": {}}
     direct, through = list[list[float]](), list[list[float]]()
     for _ in range(plan.repetitions):
-        async with Client(service.url, mode=mode) as ours, Client(timed, mode=mode) as theirs:
+        async with Client(service.url, mode=mode) as ours, Client(server.url, mode=mode) as theirs:
             pairs = [
-                (await _beyond_own_ms(theirs, WORK.name, work), await _beyond_own_ms(ours, "call_tool", call))
+                (await _beyond_own_ms(theirs, tool, {}), await _beyond_own_ms(ours, "call_tool", call))
                 for _ in range(plan.calls + 1)
             ]
         direct.append([at_server for at_server, _ in pairs[1:]])  # the first calls warm up
         through.append([at_ours for _, at_ours in pairs[1:]])
     added = [percentile(ours, 50) - percentile(theirs, 50) for ours, theirs in zip(through, direct, strict=True)]
-    return {
-        "transport": transport,
-        "protocol": protocol,
-        "direct": latency(direct),
-        "through": latency(through),
-        "added_ms": spread(added),
-    }
+    return {"protocol": protocol, "direct": latency(direct), "through": latency(through), "added_ms": spread(added)}
 
 
 async def _beyond_own_ms(client: Client, tool: str, arguments: dict[str, Any]) -> float:
@@ -197,7 +176,7 @@ async def _crowd(services: Sequence[Service], count: int, plan: Plan, fresh: Ite
         async with _clients(services, count) as clients:
             rounds[NEW].append(await _round(services, clients, questions, find_ms))
             rounds[AGAIN].append(await _round(services, clients, questions, find_ms))
-        async with _clients(services, count, PROTOCOLS["2025-11-25"]) as clients:
+        async with _clients(services, count, PINGING) as clients:
             rounds[PINGS].append(await _round(services, clients, questions, _ping_ms))
     return [
         {
@@ -265,15 +244,15 @@ async def _ping_ms(client: Client, _: str) -> float:
 def render(figures: Figures) -> Iterator[str]:
     """Yield the report."""
     yield from head(__doc__, figures)
-    yield f"Repeated {figures['plan']['repetitions']} times: medians, with the lowest and highest in brackets; in ms."
+    yield f"Repetitions: {figures['plan']['repetitions']}; medians, with the lowest and highest in brackets; in ms."
     for served in figures["served"]:
         yield f"## At {served['tools']:,} tools of {served['servers']} servers"
         yield (
-            f"Calls of a tool that takes {figures['plan']['work_ms']:g} ms, beyond its own time. "
+            f"Calls of a tool that takes {WORK_MS:g} ms, beyond its own time. "
             "`direct`: at the server; `through`: through Toolscale; `added`: the difference of the medians."
         )
         through = ("through.p50", "through.p95", "through.highest")
-        yield figures_table(served["called"], "transport", "protocol", "direct.p50", *through, "added_ms")
+        yield figures_table(served["called"], "protocol", "direct.p50", *through, "added_ms")
         yield from _crowds(served["crowds"])
 
 

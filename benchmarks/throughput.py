@@ -142,7 +142,7 @@ def render(figures: Figures) -> Iterator[str]:
     """Yield the report."""
     plan = figures["plan"]
     yield from head(__doc__, figures)
-    yield f"Repeated {plan['repetitions']} times: medians, with the lowest and highest in brackets."
+    yield f"Repetitions: {plan['repetitions']}; medians, with the lowest and highest in brackets."
     yield "## Ingestion"
     yield (
         f"{plan['servers']} new servers announced at once, each of {plan['tools_per_server']} tools of "

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.harness import Figures, document, keep, kept
 from benchmarks.page import PAGES
 from benchmarks.retrieval import QUICK, RIVALS
-from benchmarks.serving import NEW, PINGS, PROTOCOLS, TRANSPORTS
+from benchmarks.serving import NEW, PINGS, PROTOCOLS
 from benchmarks.serving import QUICK as SERVING
 from tests.support.quick_runs import quick_run
 from tests.support.redis_server import PROGRAM as REDIS
@@ -36,12 +36,10 @@ def test_throughput(tmp_path: Path) -> None:
     assert list(figures["memory_mib"])[-1] == "peak"
 
 
-def test_serving_calls_over_both_transports_and_revisions(tmp_path: Path) -> None:
+def test_serving_calls_over_both_revisions(tmp_path: Path) -> None:
     (served,) = measured("serving", tmp_path)["served"]
 
-    assert {(calls["transport"], calls["protocol"]) for calls in served["called"]} == {
-        (transport, protocol) for transport in TRANSPORTS for protocol in PROTOCOLS
-    }
+    assert [calls["protocol"] for calls in served["called"]] == list(PROTOCOLS)
     assert all(calls["direct"]["p50"]["median"] > 0 for calls in served["called"])
     crowds = {(crowd["clients"], crowd["queries"]): crowd["answers"] for crowd in served["crowds"]}
     assert crowds[1, NEW] == crowds[3, NEW] == crowds[3, PINGS] == SERVING.questions
