@@ -1,9 +1,7 @@
 """Answers: how many tokens do eight tools take as summaries, as definitions, and in the default form of `find_tool`?
 
 Real tools are ingested by the write path. Each query is sent once in each form, for eight tools and at most 5,000
-tokens (cl100k_base); the whole text of an answer is counted.
-
-Other programs may run on the machine: the tokens do not depend on that, the milliseconds do.
+tokens (cl100k_base); the whole text of an answer is counted. Tokens do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from benchmarks.retrieval import QUICK
 from query.answers.answer import FindResponse
 from query.answers.budget import ResponsePolicy, counting
 from query.catalogue import Catalogue
-from query.find import Timings, find_tool
+from query.find import find_tool
 from query.records import Ledger
 from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
@@ -31,7 +29,7 @@ from shared.text.tokens import json_text
 LIMIT = 8
 ENCODING: Encoding = "cl100k_base"
 
-Answers = Sequence[tuple[FindResponse, Timings]]
+Answers = Sequence[FindResponse]
 
 
 def measure(data: Path, corpora: Sequence[str], queries: str, watches: Watches) -> Figures:
@@ -42,7 +40,7 @@ def measure(data: Path, corpora: Sequence[str], queries: str, watches: Watches) 
         send = partial(_answers, system, asked)
         found = {mode: watches.measure(mode, partial(send, mode, ResponsePolicy())) for mode in get_args(ResponseMode)}
         whole = send("detailed", ResponsePolicy(max_tokens=1_000_000))
-    same = [_names(cut) == _names(full) for (cut, _), (full, _) in zip(found["summary"], whole, strict=True)]
+    same = [_names(cut) == _names(full) for cut, full in zip(found["summary"], whole, strict=True)]
     return {
         "corpora": list(corpora),
         "tools": sum(len(server.listing.tools) for server in servers),
@@ -58,7 +56,7 @@ def _answers(system: System, queries: Sequence[Query], mode: ResponseMode, polic
         system.index, system.embedder, Ledger(system.index), ENCODING, NO_THRESHOLD, response_policy=policy
     )
     requests = (FindRequest(tool_description=query.text, limit=LIMIT, detail=mode) for query in queries)
-    return [find_tool(request, Scope(), catalogue) for request in requests]
+    return [find_tool(request, Scope(), catalogue)[0] for request in requests]
 
 
 def _names(answer: FindResponse) -> list[tuple[str, str]]:
@@ -67,15 +65,12 @@ def _names(answer: FindResponse) -> list[tuple[str, str]]:
 
 def _form(answers: Answers) -> Figures:
     count = counting(ENCODING)
-    tokens = [count(json_text(answer.as_object())) for answer, _ in answers]
-    fit_ms = [timings.fit_ms for _, timings in answers]
+    tokens = [count(json_text(answer.as_object())) for answer in answers]
     return {
         "median_tokens": statistics.median(tokens),
         "p95_tokens": statistics.quantiles(tokens, n=20)[-1],
         "most_tokens": max(tokens),
-        "median_tools": statistics.median(len(answer.tools) for answer, _ in answers),
-        "fit_p50_ms": round(statistics.median(fit_ms), 2),
-        "fit_p95_ms": round(statistics.quantiles(fit_ms, n=20)[-1], 2),
+        "median_tools": statistics.median(len(answer.tools) for answer in answers),
     }
 
 
@@ -83,25 +78,10 @@ def render(figures: Figures) -> Iterator[str]:
     """Yield the blocks of the report."""
     yield from head(__doc__, figures)
     yield f"{figures['queries']} queries among {figures['tools']:,} tools ({', '.join(figures['corpora'])})."
+    keys = ("median_tokens", "p95_tokens", "most_tokens", "median_tools")
     yield table(
-        (
-            "form",
-            "tokens, median",
-            "95th percentile",
-            "most",
-            "tools, median",
-            "fitting, median ms",
-            "95th percentile ms",
-        ),
-        [
-            (
-                form,
-                *(f"{found[key]:,.0f}" for key in ("median_tokens", "p95_tokens", "most_tokens")),
-                f"{found['median_tools']:g}",
-                *(f"{found[key]:.1f}" for key in ("fit_p50_ms", "fit_p95_ms")),
-            )
-            for form, found in figures["forms"].items()
-        ],
+        ("form", "tokens, median", "95th percentile", "most", "tools, median"),
+        [(form, *(f"{found[key]:,.0f}" for key in keys)) for form, found in figures["forms"].items()],
     )
     yield (
         f"For {figures['same_ranking']} of {figures['queries']} queries the summaries are of the same tools, in the\n"

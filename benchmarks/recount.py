@@ -200,7 +200,8 @@ class Recording:
 def record(plan: Plan) -> Recording:
     """List each server, then play the session on a service of its own."""
     upstream = Upstream(raw_tools(plan.servers), plan.groups)
-    with tempfile.TemporaryDirectory() as name:
+    # a server that ends late may still write its log
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         tokens = token_file(Path(name) / "tokens.toml", **{caller.name: _entry(caller) for caller in plan.callers})
         composition = Composition("", Path(name), {"QDRANT_URL": "", "TOOLSCALE_TOKENS_FILE": str(tokens)})
         with _serving(plan, composition) as url, recording(url) as recorder:

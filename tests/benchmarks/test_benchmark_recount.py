@@ -19,6 +19,8 @@ from tests.support.hostile.processes import callable_stdio, scripted_stdio
 from tests.support.profiles import examples
 from toolscale.demo.servers import LaunchableServer
 
+pytestmark = pytest.mark.process
+
 ANN = Caller("ann", "ann-" + "a" * 40)
 BOB = Caller("bob", "bob-" + "b" * 40, toolset="some")
 SERVERS = {"good": scripted_stdio("good"), "callable": callable_stdio()}
