@@ -22,11 +22,6 @@ REVISION = "2026-07-28"
 REGIONAL = tool_of("s", "echo", words={"type": "string", "x-mcp-header": "Words"})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class CountingIndex(FakeIndex):
     """Counts how often its tools are listed."""
 

@@ -130,14 +130,6 @@ def test_each_hint_or_its_opposite_holds(hints: dict[str, Any]) -> None:
     assert len(held) == len(pairs)
 
 
-def test_a_read_only_caller_is_denied_every_tool_that_may_write() -> None:
-    rules = rule(callers=["ann"], annotations=["not_read_only"])
-
-    assert action(rules) == "deny"
-    assert action(rules, tool=definition(readOnlyHint=True)) == "allow"
-    assert action(rules, BOB) == "allow"
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -90,31 +90,6 @@ def test_a_caller_stays_with_its_replica_while_a_session_may_be_open() -> None:
         assert world.choice.choose([first, second], "ann") is first
 
 
-def test_a_server_without_sessions_is_not_remembered() -> None:
-    world = _World()
-    world.choice.remember("ann", A)
-
-    assert world.last_of("ann", A, B) == set()
-
-
-def test_a_replica_of_another_set_leaves_the_one_of_this_set() -> None:
-    world = _World()
-    here = _replica("a", WITH_SESSIONS)
-    world.choice.remember("ann", here)
-    world.choice.remember("ann", _replica("x", WITH_SESSIONS, catalog_digest="two"))
-
-    assert world.last_of("ann", here) == {"a"}
-
-
-def test_the_least_recently_used_entry_is_forgotten_first() -> None:
-    world = _World()
-    replica = _replica("a", WITH_SESSIONS)
-    for caller in ("ann", "bob", "ann", "eve"):
-        world.choice.remember(caller, replica)
-
-    assert [bool(world.last_of(caller, replica)) for caller in ("ann", "bob", "eve")] == [True, False, True]
-
-
 def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_its_list_is_stale() -> None:
     world = _World()
     stale, other = _replica("stale", stale_since=1.0), _replica("other", stale_since=1.0)
@@ -126,16 +101,6 @@ def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_it
     assert world.choice.choose([A, stale], "ann") is A
     world.clock.now_s += GIVEN_UP_S
     assert world.choice.choose([A, other], "ann") is A
-
-
-def test_the_first_replica_that_a_caller_gave_up_on_is_forgotten_first() -> None:
-    world = _World()
-    for replica in (A, B, A, C):
-        world.choice.give_up("ann", replica)
-
-    stale = _replica("stale", stale_since=1.0)
-    chosen = [world.choice.choose([replica, stale], "ann").server_id for replica in (A, B, C)]
-    assert chosen == ["stale", "b", "stale"]
 
 
 def test_only_the_last_replica_of_a_caller_is_forgotten() -> None:
@@ -207,16 +172,6 @@ def test_the_time_grows_after_a_probe_that_fails_and_after_a_call_that_fails_in_
         world.breaker.end_probe("a", is_open=is_open)
         world.breaker.failed("a")
         assert world.breaker.avoided_until("a") == world.clock.now_s + wait_s
-
-
-def test_an_undecided_probe_is_repeated() -> None:
-    world = _World()
-    world.breaker.failed("a")
-    world.clock.now_s += FIRST_WAIT_S
-    world.breaker.begin_probe(["a"])
-    world.breaker.end_probe("a", is_open=None)
-
-    assert world.breaker.begin_probe(["a"]) == "a"
 
 
 def test_an_answer_forgets_all_failures() -> None:
