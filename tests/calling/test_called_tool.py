@@ -15,12 +15,8 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.calling.call import tool_call
 from query.calling.limits import CallLimits
-from query.calling.sessions import CallResources, Progress
-from query.calling.upstreams import Upstreams
-from query.mcp import service_of
-from shared.catalog import Endpoint, IndexedTool, ServerRecord
+from shared.catalog import IndexedTool
 from shared.upstream.target import Target
 from tests.support.calling import calling, catalogue_of, started, text_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio, callable_target, good_http, http_target
@@ -60,36 +56,6 @@ async def test_a_call_goes_to_the_server_of_the_tool_over_every_transport(target
 
     assert not result.is_error
     assert text_of(result).startswith("hello from ")
-
-
-async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> None:
-    handing, go_on = anyio.Event(), anyio.Event()
-    told: list[object] = []
-
-    async def slowly(progress: float, total: float | None, message: str | None) -> None:
-        handing.set()
-        await go_on.wait()
-        told.append(progress)
-
-    async def call_one_step(upstreams: Upstreams) -> None:
-        await result_of("steps", {"count": 1, "pause_s": 0}, upstreams)
-        told.append("result")
-
-    async def result_of(tool: str, arguments: dict[str, Any], upstreams: Upstreams) -> None:
-        replicas = (ServerRecord(server_id="s", endpoint=Endpoint()),)
-        with upstreams.admission.admitted("someone") as slot:
-            await upstreams.call(tool_call(tool, arguments), replicas, CallResources(Progress(slowly), slot))
-
-    upstreams = upstreams_to({"s": callable_stdio()})
-    async with upstreams.running(), anyio.create_task_group() as tasks:
-        tasks.start_soon(call_one_step, upstreams)
-        await handing.wait()
-        # its answer comes after that of the step, by the same connection
-        await result_of("echo", {"words": "hi"}, upstreams)
-        told.append("later result")
-        go_on.set()
-
-    assert told == ["later result", 1, "result"]
 
 
 TRACE = {
@@ -289,17 +255,6 @@ async def test_over_http_a_connection_outlives_its_request_and_ends_with_the_ser
 
     assert pids[0] == pids[1]
     assert not psutil.pid_exists(pids[0])
-
-
-async def test_of_blocks_that_overlap_the_last_one_ends_the_children() -> None:
-    upstreams = upstreams_to({"s": callable_stdio()})
-    service = service_of(catalogue_of([ECHO]), upstreams)
-    async with upstreams.running():
-        async with Client(service) as client:
-            child = pid_of(await call(client, "echo", words="one"))
-        assert psutil.pid_exists(child)
-
-    assert not psutil.pid_exists(child)
 
 
 async def test_beyond_the_limit_the_connection_used_longest_ago_is_closed() -> None:

@@ -171,22 +171,3 @@ async def test_large_results_and_steady_progress_are_no_flood() -> None:
                         tasks.start_soon(call_it, client)
 
     assert told == ["aaa"] * 6
-
-
-def test_each_request_in_flight_allows_more_messages() -> None:
-    clock_s = 0.0
-    allowance = Allowance(lambda: clock_s)
-    for request in range(3):
-        allowance.begin(request)
-
-    assert not allowance.excess(1_500, 0)
-    assert allowance.excess(1, 0)
-
-    clock_s = 2.0
-    assert not allowance.excess(599, 0)
-
-    for request in range(3):
-        allowance.end(request)
-    clock_s = 1_000.0
-    assert not allowance.excess(0, 500 * Allowance.BYTES)
-    assert allowance.excess(1, 0)

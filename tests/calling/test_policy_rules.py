@@ -35,19 +35,6 @@ def policy(rules: str) -> Policy:
     return Policy.model_validate(tomllib.loads(rules))
 
 
-def test_without_a_rule_that_matches_every_call_is_allowed() -> None:
-    assert action("") == "allow"
-    assert action(rule(servers=["web"])) == "allow"
-
-
-def test_the_first_rule_whose_conditions_hold_decides() -> None:
-    rules = rule("allow", tools=["send"]) + rule("ask", servers=["mail"]) + rule("deny")
-
-    assert action(rules) == "allow"
-    assert action(rules, tool=definition("drop")) == "ask"
-    assert action(rules, server="web", tool=definition("drop")) == "deny"
-
-
 @pytest.mark.parametrize(
     ("conditions", "denied"),
     [

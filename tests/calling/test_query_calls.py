@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import ResourceLink, TextResourceContents
+from mcp.types import ResourceLink
 
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings
@@ -69,16 +69,6 @@ async def link_to(client: Client, tool: str, **arguments: Any) -> str:
     (link,) = (await client.call_tool("call_tool", request)).content
     assert isinstance(link, ResourceLink)
     return link.uri
-
-
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_resource_is_read_over_http(url: str, mode: str) -> None:
-    async with Client(url, mode=mode) as client:
-        assert client.server_capabilities.resources is not None
-        (contents,) = (await client.read_resource(await link_to(client, "echo", words="hello"))).contents
-
-    assert isinstance(contents, TextResourceContents)
-    assert contents.text.startswith("hello from ")
 
 
 @both_eras
