@@ -32,10 +32,11 @@ class _Clock:
 @dataclass
 class _World:
     clock: _Clock = field(default_factory=_Clock)
+    keep_s: float = KEEP_S
 
     def __post_init__(self) -> None:
         self.breaker = CircuitBreaker(self.clock)
-        self.choice = ReplicaChoice(self.breaker, KEEP_S, size=2, clock_s=self.clock)
+        self.choice = ReplicaChoice(self.breaker, self.keep_s, size=2, clock_s=self.clock)
 
 
 def _replica(server_id: str, protocol_version: str = WITHOUT_SESSIONS, **fields: object) -> ServerRecord:
@@ -104,6 +105,19 @@ def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_it
     assert world.choice.choose([A, other], "ann") is A
 
 
+def test_a_caller_that_gave_up_on_its_replica_does_not_return_to_it_and_stays_after_it_gave_up_on_another() -> None:
+    world = _World(keep_s=9 * GIVEN_UP_S)
+    here, other, spare = (_replica(server_id, WITH_SESSIONS) for server_id in "abc")
+    world.choice.remember("ann", here)
+
+    with world.choice.count_call("a"):
+        world.choice.give_up("ann", other)
+        assert world.choice.choose([here, spare], "ann") is here
+        world.choice.give_up("ann", here)
+        world.clock.now_s += GIVEN_UP_S
+        assert world.choice.choose([here, spare], "ann") is spare
+
+
 def test_an_avoided_replica_comes_behind_a_stale_one_and_among_avoided_ones_the_first_due() -> None:
     world = _World()
     stale = _replica("stale", stale_since=1.0)
@@ -161,6 +175,16 @@ def test_the_time_grows_after_a_probe_that_fails_and_after_a_call_that_fails_in_
         world.breaker.end_probe("a", is_open=is_open)
         world.breaker.failed("a")
         assert world.breaker.avoided_until("a") == world.clock.now_s + wait_s
+
+
+def test_an_undecided_probe_is_repeated() -> None:
+    world = _World()
+    world.breaker.failed("a")
+    world.clock.now_s += FIRST_WAIT_S
+    world.breaker.begin_probe(["a"])
+    world.breaker.end_probe("a", is_open=None)
+
+    assert world.breaker.begin_probe(["a"]) == "a"
 
 
 def test_an_answer_forgets_all_failures() -> None:
