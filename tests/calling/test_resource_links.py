@@ -140,9 +140,9 @@ def at(server: ScriptedServer) -> Target:
     return HttpTarget(server.url)
 
 
-async def links_of(client: Client, tool: str = "files:open") -> list[str]:
-    """Call a tool, and return the links of its result."""
-    called = await client.call_tool("call_tool", {"tool_name": tool})
+async def links_of(client: Client, tool: str = "files:open", direct: str = "") -> list[str]:
+    """Call a tool, by `call_tool` or by its name in the toolset, and return the links of its result."""
+    called = await client.call_tool(direct or "call_tool", {} if direct else {"tool_name": tool})
     assert not called.is_error, called.content
     return [block.uri for block in called.content if isinstance(block, ResourceLink)]
 
@@ -272,12 +272,14 @@ async def test_the_path_of_a_toolset_limits_what_is_read(mode: str) -> None:
             async with mcp_client(http, mode) as client:
                 (link,) = await links_of(client)
             async with mcp_client(http, mode, f"{URL}/within") as client:
-                assert text_of(await client.read_resource(link)) == "buy milk"
+                (direct,) = await links_of(client, direct="files__open")
+                for each in (link, direct):
+                    assert text_of(await client.read_resource(each)) == "buy milk"
             async with mcp_client(http, mode, f"{URL}/without") as client:
                 error = await error_of(client, link)
 
     assert error.message == UNKNOWN
-    assert library.read == [NOTES]
+    assert library.read == [NOTES, NOTES]
 
 
 async def test_a_caller_without_the_permission_to_call_reads_nothing() -> None:
