@@ -17,9 +17,9 @@ from query.calling.upstreams import Upstreams
 from shared.errors import Delivery, ServerError
 from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
-from tests.support.hostile.messages import failure, result
+from tests.support.hostile.messages import failure
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
-from tests.support.hostile.scripts import GOOD, status
+from tests.support.hostile.scripts import GOOD, answers, hangs_up, status
 from tests.support.profiles import examples
 
 REPLICAS = 3
@@ -30,16 +30,11 @@ HANDSHAKE = "2025-11-25"
 REFUSALS = ("401", "403", "404", "405", "410", "429")
 
 
-def _hang_up(exchange: Exchange) -> None:
-    exchange.close_connection = True
-    exchange.connection.close()
-
-
 # The replies to a call; "fine" and "error" are answers.
 REPLIES: Mapping[str, Respond] = {
-    "fine": lambda exchange: exchange.send_json(result(exchange.request_json, FINE)),
+    "fine": answers(FINE),
     "error": lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "no")),
-    "hangs up": _hang_up,
+    "hangs up": hangs_up,
     "503": lambda exchange: exchange.send(503),
     "400": lambda exchange: exchange.send(400),
     **{code: status(int(code)) for code in REFUSALS},
@@ -47,7 +42,7 @@ REPLIES: Mapping[str, Respond] = {
 # The replies to a handshake.
 OPENINGS: Mapping[str, Respond] = {
     "good": lambda exchange: exchange.play(GOOD),
-    "hangs up": _hang_up,
+    "hangs up": hangs_up,
     "503": lambda exchange: exchange.send(503),
 }
 

@@ -28,7 +28,7 @@ from shared.catalog import Endpoint, IndexedTool
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, catalogue_of, started, tool_of
 from tests.support.hostile.messages import result
-from tests.support.hostile.processes import callable_stdio, good_http
+from tests.support.hostile.processes import callable_stdio, callable_target
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import GOOD
 from tests.support.waiting import eventually
@@ -37,11 +37,6 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 LARGE_BYTES = 400_000
 FINE = {"content": [{"type": "text", "text": "fine"}]}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def text_of_call(client: Client, name: str, **parameters: Any) -> str:
@@ -59,12 +54,10 @@ async def client_of(upstreams: Upstreams, *tools: IndexedTool) -> AsyncGenerator
 
 @contextmanager
 def served(kind: Literal["stdio", "http", "legacy", "sse"]) -> Generator[Target]:
-    if kind == "stdio":
-        yield callable_stdio()
-        return
-    with good_http(kind, program="callable") as target:
-        with httpx2.stream("GET", target.url, timeout=60, trust_env=False):
-            pass  # it answers now: its start is not part of the time that a call has
+    with callable_target(kind) as target:
+        if isinstance(target, HttpTarget):
+            with httpx2.stream("GET", target.url, timeout=60, trust_env=False):
+                pass  # it answers now: its start is not part of the time that a call has
         yield target
 
 
@@ -180,18 +173,6 @@ async def test_dripping_results_do_not_keep_the_turns_of_others(kind: Any) -> No
 
     assert [text[:3] for text in answers] == ["aaa"]
     assert not ended
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["stdio", "http", "legacy", "sse"])
-async def test_large_results_come_one_after_the_other_where_one_may_be_in_hand(kind: Any) -> None:
-    limits = CallLimits(timeout_s=80, large_at_once=1)
-
-    with served(kind) as target:
-        async with calling({"s": target}, tool_of("s", "huge"), limits=limits) as client:
-            said = await together(*[functools.partial(text_of_call, client, "s:huge", size_bytes=LARGE_BYTES)] * 10)
-
-    assert [text[:3] for text in said] == ["aaa"] * 10
 
 
 async def test_a_server_that_ends_in_a_large_message_leaves_room_for_the_results_of_others() -> None:

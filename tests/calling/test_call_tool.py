@@ -1,4 +1,4 @@
-"""What `call_tool` refuses before it connects; the integration test of the same name calls real servers."""
+"""What `call_tool` refuses before it connects; `test_called_tool.py` calls real servers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from shared.upstream.target import StdioTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.metrics import counted
+from tests.support.present import present
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
 
@@ -37,11 +38,6 @@ CONVERT = tool_of("time", "convert", at={"type": "string"})
 # whatever gets as far as this shows that it was sent
 SENT: Mapping[str, Target] = {"time": StdioTarget("no-such-program-anywhere")}
 WAS_SENT = "time: cannot be started"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def call(
@@ -126,8 +122,7 @@ async def test_a_tool_named_like_that_of_a_server_which_does_not_run_is_not_call
     status: Any, *, apart: bool
 ) -> None:
     catalogue = catalogue_of([make_tool("fs", "read", status=status), make_tool("time", "fs:read")])
-    record = catalogue.index.server("fs")
-    assert record is not None
+    record = present(catalogue.index.server("fs"))
     catalogue.index.put_server(record.model_copy(update={"status": status}))
     name, server_name = ("read", "fs") if apart else ("fs:read", None)
 
@@ -138,8 +133,7 @@ async def test_a_tool_named_like_that_of_a_server_which_does_not_run_is_not_call
 
 async def test_a_server_that_stopped_after_its_tools_were_read_is_not_called() -> None:
     catalogue = catalogue_of([CONVERT])
-    record = catalogue.index.server("time")
-    assert record is not None
+    record = present(catalogue.index.server("time"))
     catalogue.index.put_server(record.model_copy(update={"status": "stopped"}))
 
     assert text_of(await call(catalogue=catalogue)) == "time: is stopped, so its tools cannot be called now"
@@ -147,8 +141,7 @@ async def test_a_server_that_stopped_after_its_tools_were_read_is_not_called() -
 
 async def test_a_stale_server_is_tried() -> None:
     catalogue = catalogue_of([CONVERT])
-    record = catalogue.index.server("time")
-    assert record is not None
+    record = present(catalogue.index.server("time"))
     catalogue.index.put_server(record.model_copy(update={"stale_since": 1.0, "last_error": "no answer"}))
 
     assert text_of(await call(catalogue=catalogue)).startswith(WAS_SENT)

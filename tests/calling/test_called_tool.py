@@ -15,15 +15,11 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from query.calling.call import tool_call
 from query.calling.limits import CallLimits
-from query.calling.sessions import CallResources, Progress
-from query.calling.upstreams import Upstreams
-from query.mcp import service_of
-from shared.catalog import Endpoint, IndexedTool, ServerRecord
-from shared.upstream.target import StdioTarget, Target
+from shared.catalog import IndexedTool
+from shared.upstream.target import Target
 from tests.support.calling import calling, catalogue_of, started, text_of, tool_of, upstreams_to
-from tests.support.hostile.processes import callable_stdio, good_http, http_target
+from tests.support.hostile.processes import callable_stdio, callable_target, good_http, http_target
 from tests.support.http_callers import app_of, http_client, mcp_client
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -35,17 +31,9 @@ both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 ECHO = tool_of("s", "echo", words={"type": "string"})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module", params=["stdio", "http", "legacy", "sse"])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    if request.param == "stdio":
-        yield callable_stdio()
-        return
-    with good_http(request.param, program="callable") as target:
+    with callable_target(request.param) as target:
         yield target
 
 
@@ -68,36 +56,6 @@ async def test_a_call_goes_to_the_server_of_the_tool_over_every_transport(target
 
     assert not result.is_error
     assert text_of(result).startswith("hello from ")
-
-
-async def test_a_result_waits_until_all_progress_before_it_was_handed_on() -> None:
-    handing, go_on = anyio.Event(), anyio.Event()
-    told: list[object] = []
-
-    async def slowly(progress: float, total: float | None, message: str | None) -> None:
-        handing.set()
-        await go_on.wait()
-        told.append(progress)
-
-    async def call_one_step(upstreams: Upstreams) -> None:
-        await result_of("steps", {"count": 1, "pause_s": 0}, upstreams)
-        told.append("result")
-
-    async def result_of(tool: str, arguments: dict[str, Any], upstreams: Upstreams) -> None:
-        replicas = (ServerRecord(server_id="s", endpoint=Endpoint()),)
-        with upstreams.admission.admitted("someone") as slot:
-            await upstreams.call(tool_call(tool, arguments), replicas, CallResources(Progress(slowly), slot))
-
-    upstreams = upstreams_to({"s": callable_stdio()})
-    async with upstreams.running(), anyio.create_task_group() as tasks:
-        tasks.start_soon(call_one_step, upstreams)
-        await handing.wait()
-        # its answer comes after that of the step, by the same connection
-        await result_of("echo", {"words": "hi"}, upstreams)
-        told.append("later result")
-        go_on.set()
-
-    assert told == ["later result", 1, "result"]
 
 
 TRACE = {
@@ -165,14 +123,6 @@ async def test_an_error_of_the_tool_is_passed_on_as_it_is(target: Target, mode: 
     assert text_of(result) == "no such record"
 
 
-async def test_an_error_of_the_protocol_becomes_an_error_of_the_tool_with_its_code(target: Target) -> None:
-    async with calling({"s": target}, *tools("raises")) as client:
-        result = await call(client, "raises")
-
-    assert result.is_error
-    assert text_of(result) == 's: answers with an error: "the disk is on fire" (-32050)'
-
-
 @both_eras
 async def test_progress_reaches_the_caller_in_order_before_the_result(target: Target, mode: str) -> None:
     seen: list[tuple[float, float | None, str | None]] = []
@@ -236,17 +186,6 @@ async def test_fifty_calls_at_a_time_share_one_connection(target: Target) -> Non
     assert len(set(pids)) == 1
 
 
-async def test_a_result_over_the_limit_is_refused_and_the_next_call_is_answered(target: Target) -> None:
-    small = CallLimits(timeout_s=30, max_message_bytes=65_536)
-    async with calling({"s": target}, ECHO, *tools("huge"), limits=small) as client:
-        refused = await call(client, "huge", size_bytes=1 << 20)
-        answered = await call(client, "echo", words="fine")
-
-    assert refused.is_error
-    assert text_of(refused) == "s: one message is larger than 65536 bytes"
-    assert text_of(answered).startswith("fine")
-
-
 async def test_a_tool_that_asks_for_input_is_said_to_be_out_of_reach() -> None:
     async with calling({"s": callable_stdio()}, *tools("asks")) as client:
         result = await call(client, "asks")
@@ -264,17 +203,6 @@ async def test_structured_content_that_is_no_object_is_text_where_it_must_be(mod
         assert (text_of(result), result.structured_content) == ("[1, 2]", None)
     else:
         assert result.structured_content == [1, 2]
-
-
-async def test_a_child_that_dies_in_mid_call_is_said_to_and_the_next_call_starts_another() -> None:
-    async with calling({"s": callable_stdio()}, ECHO, *tools("dies")) as client:
-        first = await call(client, "echo", words="one")
-        died = await call(client, "dies")
-        second = await call(client, "echo", words="two")
-
-    assert died.is_error
-    assert text_of(died).startswith("s: the connection broke during the call")
-    assert pid_of(second) != pid_of(first)
 
 
 async def test_a_child_that_was_killed_between_two_calls_is_started_again() -> None:
@@ -315,13 +243,6 @@ async def test_a_connection_that_nobody_uses_is_ended_with_its_child() -> None:
     assert pid_of(second) != first
 
 
-async def test_closing_ends_the_children() -> None:
-    async with calling({"s": callable_stdio()}, ECHO) as client:
-        child = pid_of(await call(client, "echo", words="one"))
-
-    assert not psutil.pid_exists(child)
-
-
 @both_eras
 async def test_over_http_a_connection_outlives_its_request_and_ends_with_the_service(mode: str) -> None:
     app = app_of(catalogue_of([ECHO]).index, upstreams=upstreams_to({"s": callable_stdio()}))
@@ -334,17 +255,6 @@ async def test_over_http_a_connection_outlives_its_request_and_ends_with_the_ser
 
     assert pids[0] == pids[1]
     assert not psutil.pid_exists(pids[0])
-
-
-async def test_of_blocks_that_overlap_the_last_one_ends_the_children() -> None:
-    upstreams = upstreams_to({"s": callable_stdio()})
-    service = service_of(catalogue_of([ECHO]), upstreams)
-    async with upstreams.running():
-        async with Client(service) as client:
-            child = pid_of(await call(client, "echo", words="one"))
-        assert psutil.pid_exists(child)
-
-    assert not psutil.pid_exists(child)
 
 
 async def test_beyond_the_limit_the_connection_used_longest_ago_is_closed() -> None:
@@ -370,23 +280,3 @@ async def test_a_changed_command_is_used_by_the_next_call(tmp_path: Path) -> Non
         second = await call(client, "echo", words="two")
 
     assert pid_of(second) != pid_of(first)
-
-
-async def test_a_server_that_cannot_be_started_is_named_with_the_reason() -> None:
-    async with calling({"s": StdioTarget("no-such-program-anywhere")}, ECHO) as client:
-        result = await call(client, "echo", words="hello")
-
-    assert result.is_error
-    missing = "there is no program 'no-such-program-anywhere' in its PATH"
-    assert text_of(result) == f"s: cannot be started: {missing}; install it, or write its absolute path"
-
-
-async def test_a_server_that_is_gone_is_named_with_the_reason() -> None:
-    port = free_port()
-    async with calling({"s": http_target("http", port)}, ECHO) as client:
-        with good_http("http", port, "callable"):
-            await call(client, "echo", words="found")
-        result = await call(client, "echo", words="called")
-
-    assert result.is_error
-    assert text_of(result).startswith("s: no connection: ConnectError")

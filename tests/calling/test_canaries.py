@@ -22,7 +22,7 @@ from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import catalogue_of, tool_of
 from tests.support.hostile.messages import failure, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
-from tests.support.hostile.scripts import GOOD
+from tests.support.hostile.scripts import GOOD, answers
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -31,15 +31,6 @@ HEADERS = {"X-Api-Key": CANARY}
 ONE = tool_of("srv", "one")
 LIMITS = CallLimits(timeout_s=60, max_message_bytes=1 << 20)
 URI = f"file:///notes/{CANARY}"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-def answers(content: Any) -> Callable[[Exchange], None]:
-    return lambda exchange: exchange.send_json(result(exchange.request_json, content))
 
 
 def reports(method: str, **params: Any) -> Callable[[Exchange], None]:

@@ -27,11 +27,6 @@ HANDSHAKE = "2025-11-25"
 FINE = {"content": [{"type": "text", "text": "fine"}]}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Server:
     """A server with sessions, which notes each request; `hangs` and `reports` say how it treats a call."""
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import re
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
@@ -22,20 +18,17 @@ import structlog
 from mcp import Client
 from mcp.types import CallToolResult
 
-from query.caller import Caller
 from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
-from query.mcp import service_of
 from query.tools.revisions import SERVER_KEY
 from shared.catalog import IndexedTool
-from shared.toolset import Toolset
 from shared.upstream.target import HttpTarget, StdioTarget, Target
-from tests.support.calling import calling, replica_record, replicated, text_of, tool_of, upstreams_to
-from tests.support.fakes import ingested
-from tests.support.hostile.messages import answer, failure, initialized, result
+from tests.support.calling import PATIENT, calling, replicated, text_of, tool_of
+from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.processes import callable_stdio, good_http, http_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
-from tests.support.hostile.scripts import GOOD, status
+from tests.support.hostile.scripts import GOOD, answers, hangs, hangs_up, on_call, status
+from tests.support.hostile.sse_server import SseServer
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -53,34 +46,16 @@ repeatable = pytest.mark.parametrize("tool", [READ, REPEAT], ids=["read-only", "
 every_tool = pytest.mark.parametrize("tool", [READ, REPEAT, WRITE], ids=["read-only", "idempotent", "neither"])
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 Act = Callable[[Exchange], None]
+fine = answers(FINE)
 
 
-def answers(exchange: Exchange) -> None:
-    exchange.send_json(result(exchange.request_json, FINE))
-
-
-def answers_after(released: threading.Event) -> Act:
+def fine_after(released: threading.Event) -> Act:
     def act(exchange: Exchange) -> None:
         released.wait(60)
-        answers(exchange)
+        fine(exchange)
 
     return act
-
-
-def hangs_up(exchange: Exchange) -> None:
-    exchange.close_connection = True
-    exchange.connection.close()
-
-
-def on_call(act: Act) -> Respond:
-    """Behave well until a tool is called."""
-    return lambda exchange: act(exchange) if exchange.method == "tools/call" else exchange.play(GOOD)
 
 
 @contextmanager
@@ -98,6 +73,17 @@ def first(targets: Mapping[str, Target], *tools: IndexedTool, **fields: Any) -> 
     return replicated(targets, *tools, first="r0", **fields)
 
 
+@asynccontextmanager
+async def first_of(
+    behaviours: Sequence[Respond], *tools: IndexedTool, limits: CallLimits = PATIENT, **fields: Any
+) -> AsyncGenerator[tuple[Client, list[ScriptedServer]]]:
+    """Yield a client, and replicas with these behaviours, of which calls try the first before the others."""
+    with replicas(*behaviours) as servers:
+        targets = targets_of(*servers)
+        async with calling(targets, limits=limits, catalogue=first(targets, *tools, **fields)) as client:
+            yield client, servers
+
+
 async def call(client: Client, tool: IndexedTool, **parameters: Any) -> CallToolResult:
     return await client.call_tool("call_tool", {"tool_name": tool.definition.name, "parameters": parameters})
 
@@ -110,61 +96,30 @@ def calls_of(server: ScriptedServer) -> int:
     return server.methods.count("tools/call")
 
 
-async def test_a_toolset_offers_a_tool_of_replicas_once_and_its_calls_go_on_to_another_replica() -> None:
-    with replicas(on_call(answers)) as (alive,):
-        targets: dict[str, Target] = {"r0": http_target("http", free_port()), "r1": HttpTarget(alive.url)}
-        catalogue = first(targets, WRITE)
-        toolset = Toolset(name="both", tools=("r0", "r1"))
-        catalogue.index.put_toolset(toolset)
-        caller = Caller("ann", toolset="both", selection=toolset.selection)
-        upstreams = upstreams_to(targets)
-        async with Client(service_of(catalogue, upstreams, lambda _: caller)) as client:
-            offered = [tool.name for tool in (await client.list_tools()).tools]
-            called = await client.call_tool("r0__write", {})
-
-    assert [name for name in offered if name.endswith("write")] == ["r0__write"]
-    assert (text_of(called), server_of(called)) == ("fine", "r1")
-
-
 @every_tool
-async def test_a_call_goes_on_to_another_replica_where_the_first_refuses_connections(tool: IndexedTool) -> None:
-    with replicas(on_call(answers)) as (alive,):
-        targets: dict[str, Target] = {"r0": http_target("http", free_port()), "r1": HttpTarget(alive.url)}
-        catalogue = first(targets, tool)
-        with structlog.testing.capture_logs() as lines:
-            async with calling(targets, catalogue=catalogue) as client:
-                called = await call(client, tool)
+@pytest.mark.parametrize(
+    "act", [None, status(503), hangs_up, status(401)], ids=["no connection", "503", "hangs up", "401"]
+)
+async def test_a_call_goes_on_to_another_replica_where_the_first_does_not_open_a_session(
+    act: Act | None, tool: IndexedTool
+) -> None:
+    with replicas(act or fine, on_call(fine)) as servers, structlog.testing.capture_logs() as lines:
+        targets = targets_of(*servers) | ({} if act else {"r0": http_target("http", free_port())})
+        async with calling(targets, catalogue=first(targets, tool, protocol_version=HANDSHAKE)) as client:
+            called = await call(client, tool)
 
     assert (text_of(called), server_of(called)) == ("fine", "r1")
     assert [line["server"] for line in lines if line["event"] == "call_failed_over"] == ["r0"]
     assert [line["server"] for line in lines if line["event"] == "tool_called"] == ["r1"]
 
 
-@every_tool
-@pytest.mark.parametrize("act", [status(503), hangs_up, status(401)], ids=["503", "hangs up", "401"])
-async def test_a_call_goes_on_to_another_replica_where_the_handshake_of_the_first_fails(
-    act: Act, tool: IndexedTool
-) -> None:
-    with replicas(act, on_call(answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, tool, protocol_version=HANDSHAKE)) as client:
-            called = await call(client, tool)
-
-    assert (text_of(called), server_of(called)) == ("fine", "r1")
-
-
-breaks_after_reading = pytest.mark.parametrize("act", [hangs_up, status(502)], ids=["hangs up", "502"])
-
-
 @repeatable
-@breaks_after_reading
+@pytest.mark.parametrize("act", [hangs_up, status(502)], ids=["hangs up", "502"])
 async def test_a_repeatable_call_goes_on_where_the_first_replica_breaks_after_reading_it(
     act: Act, tool: IndexedTool
 ) -> None:
-    with replicas(on_call(act), on_call(answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, tool)) as client:
-            called = await call(client, tool)
+    async with first_of([on_call(act), on_call(fine)], tool) as (client, servers):
+        called = await call(client, tool)
 
     assert (text_of(called), server_of(called)) == ("fine", "r1")
     assert [calls_of(server) for server in servers] == [1, 1]
@@ -214,12 +169,11 @@ async def test_any_call_goes_on_and_the_replica_is_avoided_where_a_status_shows_
 ) -> None:
     monkeypatch.setattr("query.calling.choice.FIRST_WAIT_S", 60.0)
     received: list[Exchange] = []
-    with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, WRITE, protocol_version=era)) as client:
-            called = await call(client, WRITE)
-            refused = len(received)
-            again = await call(client, WRITE)
+    behaviours = [of_era(era, noted(received, status(code))), of_era(era, fine)]
+    async with first_of(behaviours, WRITE, protocol_version=era) as (client, _):
+        called = await call(client, WRITE)
+        refused = len(received)
+        again = await call(client, WRITE)
 
     assert [server_of(called), server_of(again)] == ["r1", "r1"]
     assert text_of(called) == "fine"
@@ -227,86 +181,61 @@ async def test_any_call_goes_on_and_the_replica_is_avoided_where_a_status_shows_
 
 
 @both_eras
-@pytest.mark.parametrize("code", [400, 409, 422])
+@pytest.mark.parametrize("code", [400, 409, 422, 502])
 async def test_another_status_without_a_jsonrpc_body_is_no_answer(
     code: int, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("query.calling.choice.FIRST_WAIT_S", 60.0)
     received: list[Exchange] = []
-    with replicas(of_era(era, noted(received, status(code))), of_era(era, answers)) as servers:
-        targets = targets_of(*servers)
-        catalogue = first(targets, WRITE, READ, protocol_version=era)
-        async with calling(targets, catalogue=catalogue) as client:
-            written = await call(client, WRITE)
-            read = await call(client, READ)
+    behaviours = [of_era(era, noted(received, status(code))), of_era(era, fine)]
+    async with first_of(behaviours, WRITE, READ, protocol_version=era) as (client, _):
+        written = await call(client, WRITE)
+        read = await call(client, READ)
 
     assert text_of(written) == f"r0: HTTP {code}; {MAYBE}; 1 other replica was not tried, {NO_HINT}"
     assert server_of(read) == "r1"
     assert len(received) == 1
 
 
+def error(code: int, message: str, http_status: int = 200) -> Act:
+    return lambda exchange: exchange.send(
+        http_status, json.dumps(failure(exchange.request_json, code, message)).encode()
+    )
+
+
+ANSWERS: dict[str, tuple[Act, str]] = {
+    "error": (error(-32603, "no"), 'r0: answers with an error: "no" (-32603)'),
+    "error with a status": (error(-32601, "no such tool", 404), 'r0: answers with an error: "no such tool" (-32601)'),
+    "error with the code of a closed connection": (
+        error(-32000, "the quota is used up"),
+        'r0: answers with an error: "the quota is used up" (-32000)',
+    ),
+    "tool error": (answers(FINE | {"isError": True}), "fine"),
+    "invalid result": (answers({}), "r0: answers with an invalid result"),
+    "redirect": (lambda exchange: exchange.send(302, location="http://127.0.0.1:1/"), "r0: redirects"),
+}
+
+
 @both_eras
-async def test_a_status_with_a_jsonrpc_error_is_an_answer(era: str) -> None:
+@pytest.mark.parametrize(("act", "words"), ANSWERS.values(), ids=ANSWERS.keys())
+async def test_an_answer_is_returned_and_no_other_replica_is_called(act: Act, words: str, era: str) -> None:
     received: list[Exchange] = []
+    behaviours = [of_era(era, act), of_era(era, noted(received, fine))]
+    async with first_of(behaviours, READ, protocol_version=era) as (client, _):
+        called = await call(client, READ)
 
-    def act(exchange: Exchange) -> None:
-        exchange.send(404, json.dumps(failure(exchange.request_json, -32601, "no such tool")).encode())
-
-    with replicas(of_era(era, act), of_era(era, noted(received, answers))) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
-            called = await call(client, READ)
-
-    assert text_of(called) == 'r0: answers with an error: "no such tool" (-32601)'
+    assert called.is_error
+    assert text_of(called).startswith(words)
     assert not received
-
-
-@both_eras
-async def test_an_error_with_the_code_of_a_closed_connection_is_the_answer_of_the_server(era: str) -> None:
-    received: list[Exchange] = []
-
-    def act(exchange: Exchange) -> None:
-        exchange.send_json(failure(exchange.request_json, -32000, "the quota is used up"))
-
-    with replicas(of_era(era, act), of_era(era, noted(received, answers))) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, READ, protocol_version=era)) as client:
-            called = await call(client, READ)
-
-    assert text_of(called) == 'r0: answers with an error: "the quota is used up" (-32000)'
-    assert not received
-
-
-class SseServer:
-    """A server of the older sse transport whose calls get this status."""
-
-    def __init__(self, code: int) -> None:
-        self._code = code
-        self._messages: queue.Queue[Any] = queue.Queue()
-
-    def __call__(self, exchange: Exchange) -> None:
-        if exchange.command == "GET":
-            self._stream(exchange)
-        elif exchange.method == "tools/call":
-            exchange.send(self._code)
-        else:
-            exchange.send(202)
-            if reply := answer(exchange.request_json, GOOD):
-                self._messages.put(reply)
-
-    def _stream(self, exchange: Exchange) -> None:
-        exchange.begin(200, "text/event-stream", connection="close")
-        exchange.wfile.write(b"event: endpoint\ndata: /messages\n\n")
-        while not exchange.server.stopping.is_set():
-            with suppress(queue.Empty):
-                message = json.dumps(self._messages.get(timeout=0.05)).encode()
-                exchange.wfile.write(b"event: message\ndata: " + message + b"\n\n")
-        exchange.close_connection = True
 
 
 @pytest.mark.parametrize("code", [404, 429])
 async def test_a_status_of_the_sse_transport_shows_that_a_call_was_not_carried_out(code: int) -> None:
-    with replicas(SseServer(code), on_call(answers)) as servers:
+    def refuse(exchange: Exchange) -> Iterable[bytes]:
+        exchange.send(code)
+        return ()
+
+    with replicas(SseServer(refuse), on_call(fine)) as servers:
         targets = targets_of(*servers) | {"r0": HttpTarget(servers[0].url, "sse")}
         async with calling(targets, catalogue=first(targets, WRITE, protocol_version=HANDSHAKE)) as client:
             called = await call(client, WRITE)
@@ -316,25 +245,6 @@ async def test_a_status_of_the_sse_transport_shows_that_a_call_was_not_carried_o
 
 NO_HINT = "since the tool declares neither readOnlyHint nor idempotentHint"
 BROKE = "r0: the connection broke during the call"
-
-
-@pytest.mark.parametrize(
-    ("act", "words"),
-    [
-        (hangs_up, f"{BROKE}, which may have been carried out or not; 2 other replicas were not tried, {NO_HINT}"),
-        (status(502), f"r0: HTTP 502; {MAYBE}; 2 other replicas were not tried, {NO_HINT}"),
-    ],
-    ids=["hangs up", "502"],
-)
-async def test_any_other_call_is_not_repeated_where_a_replica_breaks_after_reading_it(act: Act, words: str) -> None:
-    with replicas(on_call(act), on_call(answers), on_call(answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, WRITE)) as client:
-            called = await call(client, WRITE)
-
-    assert called.is_error
-    assert text_of(called) == words
-    assert [calls_of(server) for server in servers] == [1, 0, 0]
 
 
 async def test_the_error_counts_the_replicas_that_were_not_tried_beside_those_that_were() -> None:
@@ -354,36 +264,11 @@ async def test_the_error_counts_the_replicas_that_were_not_tried_beside_those_th
 
 
 async def test_the_error_of_a_call_whose_time_is_over_states_so() -> None:
-    with replicas(on_call(lambda exchange: exchange.hang()), on_call(answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, limits=CallLimits(timeout_s=2), catalogue=first(targets, READ)) as client:
-            called = await call(client, READ)
+    async with first_of([on_call(hangs), on_call(fine)], READ, limits=CallLimits(timeout_s=2)) as (client, _):
+        called = await call(client, READ)
 
     expected = f"r0: no answer within 2 s; {MAYBE}; 1 other replica was not tried, since no time was left"
     assert text_of(called) == expected
-
-
-ANSWERS: dict[str, tuple[Act, str]] = {
-    "JSON-RPC error": (lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "no")), "-32603"),
-    "tool error": (
-        lambda exchange: exchange.send_json(result(exchange.request_json, FINE | {"isError": True})),
-        "fine",
-    ),
-    "invalid result": (lambda exchange: exchange.send_json(result(exchange.request_json, {})), "invalid result"),
-    "redirect": (lambda exchange: exchange.send(302, location="http://127.0.0.1:1/"), "redirects"),
-}
-
-
-@pytest.mark.parametrize(("act", "words"), ANSWERS.values(), ids=ANSWERS.keys())
-async def test_an_answer_is_returned_and_no_other_replica_is_called(act: Act, words: str) -> None:
-    with replicas(on_call(act), on_call(answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, READ)) as client:
-            called = await call(client, READ)
-
-    assert called.is_error
-    assert words in text_of(called)
-    assert [calls_of(server) for server in servers] == [1, 0]
 
 
 async def test_the_error_names_each_replica_that_was_tried_and_states_that_nothing_was_sent() -> None:
@@ -398,10 +283,8 @@ async def test_the_error_names_each_replica_that_was_tried_and_states_that_nothi
 @pytest.mark.parametrize("name", ["r0:read", "read"])
 async def test_a_result_names_its_server_and_no_server_can_forge_that(name: str) -> None:
     forged = FINE | {"_meta": {SERVER_KEY: "bank", "dev.toolscale/other": 1, "example.org/kept": 2}}
-    with replicas(on_call(lambda exchange: exchange.send_json(result(exchange.request_json, forged)))) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, READ)) as client:
-            called = await client.call_tool("call_tool", {"tool_name": name})
+    async with first_of([on_call(answers(forged))], READ) as (client, _):
+        called = await client.call_tool("call_tool", {"tool_name": name})
 
     meta = called.meta or {}
     assert server_of(called) == "r0"
@@ -410,7 +293,7 @@ async def test_a_result_names_its_server_and_no_server_can_forge_that(name: str)
 
 
 async def test_a_call_with_its_server_stays_there() -> None:
-    with replicas(on_call(answers), on_call(answers)) as servers:
+    with replicas(on_call(fine), on_call(fine)) as servers:
         targets: dict[str, Target] = targets_of(*servers) | {"dead": http_target("http", free_port())}
         async with calling(targets, catalogue=first(targets, READ)) as client:
             alive = [await client.call_tool("call_tool", {"tool_name": "r1:read"}) for _ in range(10)]
@@ -423,7 +306,7 @@ async def test_a_call_with_its_server_stays_there() -> None:
 
 
 async def test_a_replica_that_accepts_connections_and_never_answers_leaves_time_for_the_others() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as black_hole, replicas(on_call(answers)) as (alive,):
+    with socket.create_server(("127.0.0.1", 0)) as black_hole, replicas(on_call(fine)) as (alive,):
         hole = HttpTarget(f"http://127.0.0.1:{black_hole.getsockname()[1]}/mcp")
         targets: dict[str, Target] = {"r0": hole, "r1": HttpTarget(alive.url)}
         async with calling(targets, limits=CallLimits(timeout_s=20), catalogue=first(targets, WRITE)) as client:
@@ -450,14 +333,12 @@ async def test_all_attempts_share_the_time_of_one_call() -> None:
 
 
 async def test_a_call_that_its_caller_cancels_is_not_tried_again() -> None:
-    with replicas(on_call(lambda exchange: exchange.hang()), on_call(answers)) as servers:
-        targets = targets_of(*servers)
-        async with calling(targets, catalogue=first(targets, READ)) as client:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, client, READ)
-                await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
-                tasks.cancel_scope.cancel()
-            again = await client.call_tool("call_tool", {"tool_name": "r1:read"})
+    async with first_of([on_call(hangs), on_call(fine)], READ) as (client, servers):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, client, READ)
+            await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
+            tasks.cancel_scope.cancel()
+        again = await client.call_tool("call_tool", {"tool_name": "r1:read"})
 
     assert server_of(again) == "r1"
     assert [calls_of(server) for server in servers] == [1, 1]
@@ -465,17 +346,15 @@ async def test_a_call_that_its_caller_cancels_is_not_tried_again() -> None:
 
 async def test_an_avoided_replica_is_called_again_after_a_probe_has_opened_a_connection() -> None:
     port = free_port()
-    with replicas(on_call(answers)) as (alive,):
+    with replicas(on_call(fine)) as (alive,):
         targets: dict[str, Target] = {"r0": HttpTarget(f"http://127.0.0.1:{port}/mcp"), "r1": HttpTarget(alive.url)}
         async with calling(targets, catalogue=first(targets, WRITE)) as client:
             assert server_of(await call(client, WRITE)) == "r1"
-            with scripted_http(on_call(answers), port) as back:
+            with scripted_http(on_call(fine), port) as back:
                 served = [server_of(await call(client, WRITE))]
-                deadline = time.monotonic() + 60
-                while served[-1] != "r0":
-                    assert time.monotonic() < deadline
-                    await anyio.sleep(0.05)
-                    served.append(server_of(await call(client, WRITE)))
+                with anyio.fail_after(60):
+                    while served[-1] != "r0":
+                        served.append(server_of(await call(client, WRITE)))
                 assert back.methods.index("tools/call") > 0  # the probe came first
 
     assert set(served[:-1]) == {"r1"}
@@ -539,10 +418,10 @@ def with_session(exchange: Exchange) -> None:
     if exchange.method == "initialize":
         exchange.send(200, json.dumps(initialized(exchange.request_json)).encode(), mcp_session_id="one")
     else:
-        on_call(answers)(exchange)
+        on_call(fine)(exchange)
 
 
-@pytest.mark.parametrize(("behaviour", "used"), [(with_session, 1), (on_call(answers), 2)], ids=["with id", "without"])
+@pytest.mark.parametrize(("behaviour", "used"), [(with_session, 1), (on_call(fine), 2)], ids=["with id", "without"])
 async def test_a_caller_keeps_a_replica_over_http_only_where_a_session_id_was_assigned(
     behaviour: Respond, used: int
 ) -> None:
@@ -555,28 +434,10 @@ async def test_a_caller_keeps_a_replica_over_http_only_where_a_session_id_was_as
     assert len({server_of(one) for one in called}) == used
 
 
-async def test_calls_of_servers_without_sessions_are_divided_among_the_replicas(tmp_path: Path) -> None:
-    waits = tool_of("s", "waits")
-    files = [tmp_path / str(number) for number in range(3)]
-    targets: dict[str, Target] = {f"r{number}": callable_stdio() for number in range(3)}
-    async with calling(targets, limits=CallLimits(timeout_s=90), catalogue=replicated(targets, waits)) as client:
-        served: list[object] = []
-
-        async def wait(file: Path) -> None:
-            request = {"tool_name": "waits", "parameters": {"file": str(file), "for_s": 3}}
-            served.append(server_of(await client.call_tool("call_tool", request)))
-
-        async with anyio.create_task_group() as tasks:
-            for file in files:
-                tasks.start_soon(wait, file)
-
-    assert sorted(map(str, served)) == ["r0", "r1", "r2"]
-
-
 async def test_more_replicas_than_connections_take_calls_on_the_open_ones() -> None:
     released = threading.Event()
     received: list[Exchange] = []
-    with replicas(*[on_call(noted(received, answers_after(released)))] * 4) as servers:
+    with replicas(*[on_call(noted(received, fine_after(released)))] * 4) as servers:
         targets = targets_of(*servers)
         limits = CallLimits(timeout_s=30, max_connections=2)
         async with calling(targets, limits=limits, catalogue=replicated(targets, WRITE)) as client:
@@ -593,20 +454,3 @@ async def test_more_replicas_than_connections_take_calls_on_the_open_ones() -> N
 
     assert [text_of(one) for one in called] == ["fine"] * 8
     assert len({exchange.server.server_port for exchange in received}) == 2
-
-
-async def test_a_call_is_refused_where_no_connection_is_free_and_none_leads_to_a_replica() -> None:
-    released = threading.Event()
-    with replicas(*[on_call(answers_after(released))] * 3) as servers:
-        targets = targets_of(*servers)
-        catalogue = replicated(["r0"], tool_of("s", "other"))
-        for revision, server_id in enumerate(("r1", "r2"), start=2):
-            catalogue.index.upsert([ingested(replace(WRITE, server_id=server_id), catalogue.embedder)])
-            catalogue.index.put_server(replica_record(server_id, catalog_digest="two", revision=revision))
-        limits = CallLimits(timeout_s=30, max_connections=1)
-        async with calling(targets, limits=limits, catalogue=catalogue) as client, anyio.create_task_group() as tasks:
-            tasks.start_soon(client.call_tool, "call_tool", {"tool_name": "other"})
-            await anyio.to_thread.run_sync(eventually, lambda: calls_of(servers[0]))
-            refused = await client.call_tool("call_tool", {"tool_name": "write"})
-            released.set()
-            assert text_of(refused).startswith("all 1 connections to servers are in use")

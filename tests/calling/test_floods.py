@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import queue
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +19,10 @@ from query.calling.limits import CallLimits
 from shared.upstream.session import Allowance
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.calling import calling, tool_of
-from tests.support.hostile.messages import answer, result
+from tests.support.hostile.messages import result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import GOOD
+from tests.support.hostile.sse_server import SseServer
 from tests.support.metrics import counted
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -31,11 +30,6 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 LIMITS = CallLimits(timeout_s=60)
 WORDS = "srv: sends more than 500 messages for a call, or 100 a second, so its connection was ended"
 UNREAD = "srv: sends more than 32 requests without reading our answers, so its connection was ended"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def message(method: str, number: int = 0, **params: Any) -> bytes:
@@ -94,30 +88,12 @@ def over_http(kind: str) -> Generator[Target]:
 
 @contextmanager
 def over_sse(kind: str) -> Generator[Target]:
-    """Run a server of the older sse transport, all of whose messages come in one stream."""
-    replies: queue.Queue[bytes | None] = queue.Queue()
-
-    def respond(exchange: Exchange) -> None:
-        if exchange.command == "GET":
-            stream(exchange)
-            return
+    def flood(exchange: Exchange) -> Iterator[bytes]:
         exchange.send(202)
-        if exchange.method == "tools/call":
-            replies.put(None)
-        elif reply := answer(exchange.request_json, GOOD):
-            replies.put(json.dumps(reply).encode())
+        return map(MESSAGES[kind], itertools.count(1))
 
-    def stream(exchange: Exchange) -> None:
-        exchange.begin(200, "text/event-stream", connection="close")
-        exchange.wfile.write(b"event: endpoint\ndata: /messages\n\n")
-        while (reply := replies.get()) is not None:
-            exchange.wfile.write(b"event: message\ndata: " + reply + b"\n\n")
-        for number in itertools.count(1):
-            exchange.wfile.write(b"event: message\ndata: " + MESSAGES[kind](number) + b"\n\n")
-
-    with scripted_http(respond) as server:
+    with scripted_http(SseServer(flood)) as server:
         yield HttpTarget(server.url, "sse")
-        replies.put(None)
 
 
 OVER = {"stdio": over_stdio, "http": over_http, "sse": over_sse}
@@ -142,13 +118,10 @@ KINDS = [
 async def test_a_flood_ends_the_connection_with_one_line_and_a_count(transport: str, kind: str) -> None:
     with OVER[transport](kind) as target, structlog.testing.capture_logs() as lines, counted() as grown:
         async with calling({"srv": target}, tool_of("srv", "one"), limits=LIMITS) as client:
-            began_s = time.monotonic()
             told = await call(client)
-            took_s = time.monotonic() - began_s
 
     # answers to requests over HTTP are slower than the requests
     assert told in (WORDS, UNREAD)
-    assert took_s < LIMITS.timeout_s
     assert [line["server"] for line in lines if line["event"] == "server_flooded"] == ["srv"]
     assert grown["toolscale_server_floods_total"] == 1
 
@@ -198,22 +171,3 @@ async def test_large_results_and_steady_progress_are_no_flood() -> None:
                         tasks.start_soon(call_it, client)
 
     assert told == ["aaa"] * 6
-
-
-def test_each_request_in_flight_allows_more_messages() -> None:
-    clock_s = 0.0
-    allowance = Allowance(lambda: clock_s)
-    for request in range(3):
-        allowance.begin(request)
-
-    assert not allowance.excess(1_500, 0)
-    assert allowance.excess(1, 0)
-
-    clock_s = 2.0
-    assert not allowance.excess(599, 0)
-
-    for request in range(3):
-        allowance.end(request)
-    clock_s = 1_000.0
-    assert not allowance.excess(0, 500 * Allowance.BYTES)
-    assert allowance.excess(1, 0)

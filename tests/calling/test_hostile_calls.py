@@ -5,24 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
-from mcp.types import TextContent
+from mcp.types import CallToolResult, TextContent
 
 from query.calling.limits import CallLimits
 from shared.upstream.messages import MAX_MESSAGE_NODES
-from shared.upstream.target import HttpTarget, StdioTarget
+from shared.upstream.target import HttpTarget
 from tests.support.calling import calling, text_of, tool_of
 from tests.support.hostile import scripts
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.processes import scripted_stdio
 from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
-from tests.support.hostile.scripts import GOOD, MEGABYTE, status
+from tests.support.hostile.scripts import GOOD, MEGABYTE, answers, hangs_up, status
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -36,12 +35,7 @@ ONE = tool_of("srv", "one")
 FINE = {"content": [{"type": "text", "text": "fine"}]}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-def on_call(number: int, act: Callable[[Exchange], None], methods: list[str]) -> Respond:
+def on_nth_call(number: int, act: Callable[[Exchange], None], methods: list[str]) -> Respond:
     """Behave well, but for this call, the first is 1; note the methods of all requests."""
 
     def respond(exchange: Exchange) -> None:
@@ -56,19 +50,17 @@ def on_call(number: int, act: Callable[[Exchange], None], methods: list[str]) ->
     return respond
 
 
-def answers(content: object) -> Callable[[Exchange], None]:
-    return lambda exchange: exchange.send_json({"jsonrpc": "2.0", "id": exchange.request_json["id"], "result": content})
+async def results(respond: Respond, times: int = 1, limits: CallLimits = LIMITS) -> list[CallToolResult]:
+    """Return the results of calls, one after the other, of a server that responds so."""
+    with scripted_http(respond) as server:
+        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=limits) as client:
+            return [await client.call_tool("call_tool", {"tool_name": "one"}) for _ in range(times)]
 
 
 def breaks_off(exchange: Exchange) -> None:
     exchange.begin(200, content_length="5000")
     exchange.wfile.write(b'{"jsonrpc":"2.0",')
     exchange.close_connection = True
-
-
-def hangs_up(exchange: Exchange) -> None:
-    exchange.close_connection = True
-    exchange.connection.close()
 
 
 def fails_after_progress(exchange: Exchange) -> None:
@@ -126,17 +118,12 @@ async def test_a_spoilt_call_over_http_is_said_to_be_and_the_next_one_is_answere
 
     methods: list[str] = []
 
-    with scripted_http(on_call(1, act, methods)) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=limits) as client:
-            started = time.monotonic()
-            spoilt = await client.call_tool("call_tool", {"tool_name": "one"})
-            elapsed_s = time.monotonic() - started
-            fine = await client.call_tool("call_tool", {"tool_name": "one"})
+    with anyio.fail_after(limits.timeout_s + SLACK_S):
+        spoilt, fine = await results(on_nth_call(1, act, methods), 2, limits)
 
     assert spoilt.is_error
     assert text_of(spoilt).startswith("srv: ")
     assert words in text_of(spoilt)
-    assert elapsed_s < limits.timeout_s + SLACK_S
     assert text_of(fine) == "fine"
     assert methods.count("tools/call") == 2
 
@@ -157,9 +144,7 @@ async def test_a_text_full_of_commas_is_one_value(over: str) -> None:
     def act(exchange: Exchange) -> None:
         WAYS[over](exchange, result(exchange.request_json, table))
 
-    with scripted_http(on_call(1, act, [])) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=ROOMY) as client:
-            told = await client.call_tool("call_tool", {"tool_name": "one"})
+    (told,) = await results(on_nth_call(1, act, []), limits=ROOMY)
 
     assert not told.is_error
     assert isinstance(told.content[0], TextContent)
@@ -173,27 +158,10 @@ async def test_a_result_of_very_many_values_is_refused(over: str) -> None:
     def act(exchange: Exchange) -> None:
         WAYS[over](exchange, result(exchange.request_json, dense))
 
-    with scripted_http(on_call(1, act, [])) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=ROOMY) as client:
-            told = await client.call_tool("call_tool", {"tool_name": "one"})
+    (told,) = await results(on_nth_call(1, act, []), limits=ROOMY)
 
     assert told.is_error
     assert f"more than {MAX_MESSAGE_NODES} values" in text_of(told)
-
-
-async def test_a_credential_that_a_server_repeats_is_masked_in_the_result() -> None:
-    def repeats_its_headers(exchange: Exchange) -> None:
-        seen = {"headers": {"authorization": exchange.headers["Authorization"]}}
-        echoed = {"content": [{"type": "text", "text": json.dumps(seen)}], "structuredContent": seen}
-        exchange.send_json(result(exchange.request_json, echoed))
-
-    with scripted_http(on_call(1, repeats_its_headers, [])) as server:
-        target = HttpTarget(server.url, headers={"Authorization": "Bearer ghp-0123456789"})
-        async with calling({"srv": target}, ONE, limits=LIMITS) as client:
-            told = await client.call_tool("call_tool", {"tool_name": "one"})
-
-    assert "***" in text_of(told)
-    assert "ghp-0123456789" not in told.model_dump_json()
 
 
 async def test_an_event_stream_is_read_in_utf8_whatever_it_says_it_is_in() -> None:
@@ -201,9 +169,7 @@ async def test_an_event_stream_is_read_in_utf8_whatever_it_says_it_is_in() -> No
         event = b"data: " + json.dumps(result(exchange.request_json, FINE)).encode() + b"\n\n"
         exchange.send(200, event, "text/event-stream; charset=cp500")
 
-    with scripted_http(on_call(1, act, [])) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=LIMITS) as client:
-            told = await client.call_tool("call_tool", {"tool_name": "one"})
+    (told,) = await results(on_nth_call(1, act, []))
 
     assert text_of(told) == "fine"
 
@@ -222,34 +188,20 @@ STDIO: dict[str, str] = {
 async def test_a_broken_child_is_named_with_the_reason_in_time(mode: str) -> None:
     target = scripted_stdio(mode, PASSWORD="hunter2-hunter2")
     limits = IMPATIENT if STDIO[mode] == "no " else LIMITS
-    started = time.monotonic()
 
     async with calling({"srv": target}, ONE, limits=limits) as client:
-        result = await client.call_tool("call_tool", {"tool_name": "one"})
+        with anyio.fail_after(limits.timeout_s + SLACK_S):
+            result = await client.call_tool("call_tool", {"tool_name": "one"})
 
     assert result.is_error
     assert text_of(result).startswith("srv: ")
     assert STDIO[mode] in text_of(result)
-    assert time.monotonic() - started < limits.timeout_s + SLACK_S
-
-
-async def test_a_call_is_never_sent_twice_once_it_may_have_been_carried_out() -> None:
-    methods: list[str] = []
-
-    with scripted_http(on_call(1, breaks_off, methods)) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=LIMITS) as client:
-            await client.call_tool("call_tool", {"tool_name": "one"})
-
-    assert methods.count("tools/call") == 1
 
 
 async def test_a_session_that_the_server_has_forgotten_is_opened_anew_and_the_call_sent_once_more() -> None:
     methods: list[str] = []
 
-    with scripted_http(on_call(2, status(404), methods)) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=LIMITS) as client:
-            first = await client.call_tool("call_tool", {"tool_name": "one"})
-            second = await client.call_tool("call_tool", {"tool_name": "one"})
+    first, second = await results(on_nth_call(2, status(404), methods), 2)
 
     assert text_of(first) == text_of(second) == "fine"
     assert methods.count("initialize") == 2
@@ -383,19 +335,7 @@ async def test_a_session_on_which_nothing_came_while_a_call_waited_is_not_used_a
 ) -> None:
     methods: list[str] = []
 
-    with scripted_http(on_call(2, act, methods)) as server:
-        async with calling({"srv": HttpTarget(server.url)}, ONE, limits=IMPATIENT) as client:
-            told = [text_of(await client.call_tool("call_tool", {"tool_name": "one"})) for _ in range(3)]
+    first, _, third = await results(on_nth_call(2, act, methods), 3, IMPATIENT)
 
-    assert (told[0], told[2]) == ("fine", "fine")
+    assert (text_of(first), text_of(third)) == ("fine", "fine")
     assert methods.count("initialize") == sessions
-
-
-async def test_the_credential_goes_to_the_server_and_into_no_answer() -> None:
-    target = scripted_stdio("fails_to_call", PASSWORD="hunter2-hunter2")
-
-    async with calling({"srv": target}, ONE, limits=LIMITS) as client:
-        result = await client.call_tool("call_tool", {"tool_name": "one"})
-
-    assert "hunter2" not in repr(result)
-    assert isinstance(target, StdioTarget)

@@ -9,12 +9,12 @@ import pytest
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types import HEADER_MISMATCH
 
-from shared.catalog import Endpoint, ServerRecord, ToolPage
+from shared.catalog import Endpoint, ServerRecord
 from shared.toolset import Toolset
 from tests.support.calling import tool_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested
 from tests.support.hostile.processes import callable_stdio
-from tests.support.http_callers import URL, app_of, http_client, mcp_client
+from tests.support.http_callers import URL, app_of, http_client
 
 pytestmark = pytest.mark.anyio
 
@@ -22,23 +22,8 @@ REVISION = "2026-07-28"
 REGIONAL = tool_of("s", "echo", words={"type": "string", "x-mcp-header": "Words"})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-class CountingIndex(FakeIndex):
-    """Counts how often its tools are listed."""
-
-    listings = 0
-
-    def tools(self, *args: Any, **kwargs: Any) -> ToolPage:
-        self.listings += 1
-        return super().tools(*args, **kwargs)
-
-
-def index_of_regional() -> CountingIndex:
-    index = CountingIndex()
+def index_of_regional() -> FakeIndex:
+    index = FakeIndex()
     index.upsert([ingested(REGIONAL, FakeEmbedder())])
     index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(), tool_count=1, revision=1))
     index.put_toolset(Toolset(name="dev", tools=("s",)))
@@ -66,16 +51,3 @@ async def test_a_direct_call_whose_headers_do_not_repeat_its_arguments_is_refuse
 
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == HEADER_MISMATCH
-
-
-async def test_a_search_does_not_list_the_tools_of_the_callers_toolset() -> None:
-    index = index_of_regional()
-    async with (
-        http_client(app_of(index, None, upstreams_to({}))) as http,
-        mcp_client(http, REVISION, f"{URL}/dev") as client,
-    ):
-        await client.call_tool("find_tool", {"tool_description": "echo"})  # its client has listed them after this
-        before = index.listings
-        await client.call_tool("find_tool", {"tool_description": "echo"})
-
-    assert index.listings == before

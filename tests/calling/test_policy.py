@@ -38,6 +38,7 @@ from tests.support.calling import catalogue_of, replicated, tool_of, upstreams_t
 from tests.support.fakes import FakeEmbedder, ingested, make_tool
 from tests.support.hostile.messages import result
 from tests.support.hostile.scripted_http import Exchange
+from tests.support.hostile.scripts import hangs_up
 from tests.support.http_callers import entry, http_client, mcp_client, static
 from tests.support.metrics import counted
 from tests.support.policies import RecordingServers, always, policy, recording_servers, rule
@@ -47,17 +48,13 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
-both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+ERAS = ("legacy", MODERN)
+both_eras = pytest.mark.parametrize("mode", ERAS)
 ANN = Caller("ann")
 DROP, READ = make_tool("db", "drop"), make_tool("db", "read", read_only=True)
 ASK, DENY = rule("ask"), rule("deny")
 Answer = Literal["accept", "decline", "cancel", "error"]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -141,29 +138,6 @@ async def test_a_denied_call_names_the_policy_and_reaches_no_server(servers: Rec
     assert (found['toolscale_calls_total{outcome="refused"}'], found['toolscale_calls_total{outcome="ok"}']) == (1, 1)
 
 
-async def test_the_policy_holds_for_the_callers_and_groups_that_it_names(servers: RecordingServers) -> None:
-    mail, web = Caller("ann", frozenset({"mail"})), Caller("bob", frozenset({"mail", "web"}))
-    tool = replace(DROP, groups=frozenset({"mail"}))
-    catalogue = catalogue_with(rule("allow", groups=["web"]) + DENY, tool)
-    record = catalogue.index.server("db")
-    assert record is not None
-    catalogue.index.put_server(record.model_copy(update={"groups": frozenset({"mail"})}))
-
-    async with clients(catalogue, servers, mail, web) as (ann, bob):
-        assert "denies" in reason(await call(ann))
-        assert not (await call(bob)).is_error
-
-
-async def test_a_changed_file_holds_for_the_next_call(servers: RecordingServers) -> None:
-    policies = [policy("")]
-    async with client_of(catalogue_with("", policies=policies), servers) as client:
-        assert not (await call(client)).is_error
-        policies.append(policy(DENY))
-        assert "denies" in reason(await call(client))
-
-    assert len(servers.received) == 1
-
-
 async def test_a_denied_replica_gets_no_call_although_it_is_the_first(servers: RecordingServers) -> None:
     known = replicated(["db1", "db2"], make_tool("", "drop", read_only=True), protocol_version=HANDSHAKE, first="db1")
     catalogue = replace(known, read_policy=lambda: policy(rule(servers=["db1"])))
@@ -178,11 +152,7 @@ async def test_a_denied_replica_gets_no_call_although_it_is_the_first(servers: R
 
 
 async def test_failover_does_not_reach_a_denied_replica(servers: RecordingServers) -> None:
-    def hang_up(exchange: Exchange) -> None:
-        exchange.close_connection = True
-        exchange.connection.close()
-
-    servers.on_call = {"db2": hang_up}
+    servers.on_call = {"db2": hangs_up}
     known = replicated(["db1", "db2"], make_tool("", "drop", read_only=True), protocol_version=HANDSHAKE)
     catalogue = replace(known, read_policy=lambda: policy(rule(servers=["db1"])))
 
@@ -190,22 +160,6 @@ async def test_failover_does_not_reach_a_denied_replica(servers: RecordingServer
         assert (await call(client, "drop")).is_error
 
     assert {server for server, _ in servers.received} == {"db2"}
-
-
-async def test_a_denied_tool_is_not_listed_in_a_toolset_and_its_name_stays_its_own(servers: RecordingServers) -> None:
-    other = make_tool("web", "drop", "another definition")
-    policies = [policy(rule(servers=["db"], tools=["drop"]))]
-    catalogue = catalogue_with("", DROP, READ, other, policies=policies)
-    catalogue.index.put_toolset(Toolset(name="all", tools=("db", "web")))
-
-    async with client_of(catalogue, servers, Caller("ann", toolset="all")) as client:
-        under_policy = {tool.name for tool in (await client.list_tools()).tools}
-        assert "denies" in reason(await client.call_tool("db__drop", {}))
-        policies.append(policy(""))
-        without = {tool.name for tool in (await client.list_tools()).tools}
-
-    assert without - under_policy == {"db__drop"}
-    assert servers.received == []
 
 
 async def test_the_cost_of_offered_tools_is_of_the_caller_and_of_the_rules_now(servers: RecordingServers) -> None:
@@ -271,18 +225,12 @@ async def test_a_confirmed_call_is_sent_once_and_its_question_shows_the_call(
     assert logged == [*asked, ("ask", "ok"), ("allow", "ok")]
 
 
-@both_eras
-@pytest.mark.parametrize("answer", ["decline", "cancel"])
+@pytest.mark.parametrize(
+    ("answer", "mode"), [(answer, mode) for answer in ("decline", "cancel") for mode in ERAS] + [("error", "legacy")]
+)
 async def test_a_call_without_consent_is_not_sent(servers: RecordingServers, answer: Answer, mode: str) -> None:
     async with client_of(catalogue_with(ASK), servers, user=User(answer), mode=mode) as client:
         assert reason(await call(client)) == "db: the user did not confirm the call of drop, so it was not sent"
-
-    assert servers.received == []
-
-
-async def test_a_client_that_fails_to_ask_gets_an_error(servers: RecordingServers) -> None:
-    async with client_of(catalogue_with(ASK), servers, user=User("error"), mode="legacy") as client:
-        assert "did not confirm" in reason(await call(client))
 
     assert servers.received == []
 
@@ -309,7 +257,7 @@ async def test_invalid_arguments_are_refused_before_the_user_is_asked(servers: R
     assert user.questions == []
 
 
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@both_eras
 async def test_over_http_only_the_newer_revision_can_ask(tmp_path: Path, servers: RecordingServers, mode: str) -> None:
     user, catalogue = User(), catalogue_with(ASK)
     app = http_of(catalogue, servers, static(tmp_path / "tokens.toml", ann=entry("good")))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,16 +11,15 @@ from typing import Any
 
 import anyio
 import httpx2
-import psutil
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import ResourceLink, TextResourceContents
+from mcp.types import ResourceLink
 
 from shared.catalog import Endpoint, ServerRecord
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
-from tests.query.test_query_process import environment, query_process, url_of
+from tests.query.test_query_process import query_process, url_of
 from tests.support.calling import text_of, tool_of
 from tests.support.fakes import ingested
 from tests.support.hostile.processes import callable_stdio
@@ -34,14 +31,9 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.usefixtures("p
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the settings of a service whose catalogue holds a stdio server of the operator's own file."""
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URL of a service whose catalogue holds a stdio server of the operator's own file."""
     directory = tmp_path_factory.mktemp("calls")
     target = callable_stdio()
     entry = {"command": target.command, "args": list(target.args)}
@@ -52,19 +44,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with closing(open_index(load_settings(data_dir=directory), embedder.model, embedder.dimension)) as index:
         index.upsert([ingested(tool, embedder) for tool in tools])
         index.put_server(ServerRecord(server_id="s", endpoint=Endpoint(transport="stdio"), tool_count=4, revision=1))
-    return environment(directory, TOOLSCALE_MCP_CONFIG=str(config))
-
-
-@pytest.fixture(scope="module")
-def process(settings: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    data_dir, config = Path(settings["TOOLSCALE_DATA_DIR"]), settings["TOOLSCALE_MCP_CONFIG"]
-    with query_process(data_dir, TOOLSCALE_MCP_CONFIG=config) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def url(process: subprocess.Popen[str]) -> str:
-    return url_of(process)
+    with query_process(directory, TOOLSCALE_MCP_CONFIG=str(config)) as process:
+        yield url_of(process)
 
 
 @both_eras
@@ -90,39 +71,22 @@ async def link_to(client: Client, tool: str, **arguments: Any) -> str:
     return link.uri
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_resource_is_read_over_http(url: str, mode: str) -> None:
-    async with Client(url, mode=mode) as client:
-        assert client.server_capabilities.resources is not None
-        (contents,) = (await client.read_resource(await link_to(client, "echo", words="hello"))).contents
-
-    assert isinstance(contents, TextResourceContents)
-    assert contents.text.startswith("hello from ")
-
-
 @both_eras
-async def test_a_client_that_goes_away_ends_the_read_at_the_server(url: str, mode: str, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-
-    async with httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
-        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-            link = await link_to(client, "waits", file=str(told))
-            tasks.start_soon(functools.partial(_ignoring_the_end, client.read_resource, link))
-            await anyio.to_thread.run_sync(eventually, lambda: told.exists() and told.read_text() == "began")
-        tasks.cancel_scope.cancel()
-
-    await anyio.to_thread.run_sync(eventually, lambda: told.read_text() == "cancelled")
-
-
-@both_eras
-async def test_a_client_that_goes_away_ends_the_call_at_the_server(url: str, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["call", "read"])
+async def test_a_client_that_goes_away_ends_its_request_at_the_server(
+    url: str, what: str, mode: str, tmp_path: Path
+) -> None:
     told = tmp_path / "told"
     request = {"tool_name": "s:waits", "parameters": {"file": str(told)}}
 
     async with httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
         # a client that is cut off says no word: its connection ends
         async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-            tasks.start_soon(functools.partial(_ignoring_the_end, client.call_tool, "call_tool", request))
+            if what == "call":
+                tasks.start_soon(functools.partial(_ignoring_the_end, client.call_tool, "call_tool", request))
+            else:
+                link = await link_to(client, "waits", file=str(told))
+                tasks.start_soon(functools.partial(_ignoring_the_end, client.read_resource, link))
             await anyio.to_thread.run_sync(eventually, lambda: told.exists() and told.read_text() == "began")
         tasks.cancel_scope.cancel()
 
@@ -176,28 +140,15 @@ def test_a_search_is_answered_in_plain_json_and_a_call_as_a_stream(url: str) -> 
     assert answered("call_tool", "application/json") == "application/json"
 
 
-def test_a_request_of_very_many_values_is_refused_for_less_work_than_parsing_it(
-    process: subprocess.Popen[str], url: str
-) -> None:
+def test_a_request_of_very_many_values_is_refused(url: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"call_tool","arguments":{"x":[%s]}}}'
     dense = body % b",".join([b"[]"] * 1_300_000)
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    began_s = time.thread_time()
-    json.loads(dense)
-    parsing_s = time.thread_time() - began_s
 
-    before_s = _processor_s(process)
     refused = httpx2.post(url, content=dense, headers=headers, timeout=60)
-    refusing_s = _processor_s(process) - before_s
 
     assert refused.status_code == 413
     assert "50000 values" in refused.text
-    assert refusing_s < parsing_s
-
-
-def _processor_s(process: subprocess.Popen[str]) -> float:
-    used = psutil.Process(process.pid).cpu_times()
-    return float(used.user + used.system)
 
 
 def test_a_long_text_is_one_value_however_many_commas_it_has(url: str) -> None:

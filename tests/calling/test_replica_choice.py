@@ -38,15 +38,6 @@ class _World:
         self.breaker = CircuitBreaker(self.clock)
         self.choice = ReplicaChoice(self.breaker, self.keep_s, size=2, clock_s=self.clock)
 
-    def last_of(self, caller: str, *replicas: ServerRecord) -> set[str]:
-        """Return the replicas that this caller always gets although they have more calls in flight."""
-        with ExitStack() as calls:
-            for replica in replicas:
-                calls.enter_context(self.choice.count_call(replica.server_id))
-            unused = _replica("unused", WITH_SESSIONS, catalog_digest="unused")
-            chosen = (self.choice.choose([replica, unused], caller).server_id for replica in replicas)
-            return {server_id for server_id in chosen if server_id != "unused"}
-
 
 def _replica(server_id: str, protocol_version: str = WITHOUT_SESSIONS, **fields: object) -> ServerRecord:
     return replica_record(server_id, protocol_version=protocol_version, **fields)
@@ -90,29 +81,15 @@ def test_a_caller_stays_with_its_replica_while_a_session_may_be_open() -> None:
         assert world.choice.choose([first, second], "ann") is first
 
 
-def test_a_server_without_sessions_is_not_remembered() -> None:
-    world = _World()
-    world.choice.remember("ann", A)
-
-    assert world.last_of("ann", A, B) == set()
-
-
-def test_a_replica_of_another_set_leaves_the_one_of_this_set() -> None:
-    world = _World()
-    here = _replica("a", WITH_SESSIONS)
-    world.choice.remember("ann", here)
-    world.choice.remember("ann", _replica("x", WITH_SESSIONS, catalog_digest="two"))
-
-    assert world.last_of("ann", here) == {"a"}
-
-
 def test_the_least_recently_used_entry_is_forgotten_first() -> None:
-    world = _World()
-    replica = _replica("a", WITH_SESSIONS)
+    choice, replica, other = _World().choice, _replica("a", WITH_SESSIONS), _replica("b", WITH_SESSIONS)
     for caller in ("ann", "bob", "ann", "eve"):
-        world.choice.remember(caller, replica)
+        choice.remember(caller, replica)
 
-    assert [bool(world.last_of(caller, replica)) for caller in ("ann", "bob", "eve")] == [True, False, True]
+    with choice.count_call("a"):
+        chosen = [choice.choose([replica, other], caller) for caller in ("ann", "bob", "eve")]
+
+    assert chosen == [replica, other, replica]
 
 
 def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_its_list_is_stale() -> None:
@@ -128,26 +105,17 @@ def test_a_caller_that_gave_up_on_a_replica_gets_another_for_a_while_although_it
     assert world.choice.choose([A, other], "ann") is A
 
 
-def test_the_first_replica_that_a_caller_gave_up_on_is_forgotten_first() -> None:
-    world = _World()
-    for replica in (A, B, A, C):
-        world.choice.give_up("ann", replica)
-
-    stale = _replica("stale", stale_since=1.0)
-    chosen = [world.choice.choose([replica, stale], "ann").server_id for replica in (A, B, C)]
-    assert chosen == ["stale", "b", "stale"]
-
-
-def test_only_the_last_replica_of_a_caller_is_forgotten() -> None:
+def test_a_caller_that_gave_up_on_its_replica_does_not_return_to_it_and_stays_after_it_gave_up_on_another() -> None:
     world = _World(keep_s=9 * GIVEN_UP_S)
-    here, other = _replica("a", WITH_SESSIONS), _replica("b", WITH_SESSIONS)
+    here, other, spare = (_replica(server_id, WITH_SESSIONS) for server_id in "abc")
     world.choice.remember("ann", here)
 
-    world.choice.give_up("ann", other)
-    assert world.last_of("ann", here, other) == {"a"}
-    world.choice.give_up("ann", here)
-    world.clock.now_s += GIVEN_UP_S
-    assert world.last_of("ann", here, other) == set()
+    with world.choice.count_call("a"):
+        world.choice.give_up("ann", other)
+        assert world.choice.choose([here, spare], "ann") is here
+        world.choice.give_up("ann", here)
+        world.clock.now_s += GIVEN_UP_S
+        assert world.choice.choose([here, spare], "ann") is spare
 
 
 def test_an_avoided_replica_comes_behind_a_stale_one_and_among_avoided_ones_the_first_due() -> None:
@@ -229,12 +197,3 @@ def test_an_answer_forgets_all_failures() -> None:
 
     world.breaker.failed("a")
     assert world.breaker.avoided_until("a") == world.clock.now_s + FIRST_WAIT_S
-
-
-def test_servers_that_no_call_asks_for_are_forgotten() -> None:
-    world = _World()
-    world.breaker.failed("gone")
-    world.clock.now_s += 3 * LONGEST_WAIT_S
-    world.breaker.failed("a")
-
-    assert world.breaker.avoided_until("gone") is None

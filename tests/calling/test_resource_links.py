@@ -38,13 +38,15 @@ from query.tools.revisions import SERVER_KEY
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, today
 from shared.toolset import Toolset
-from shared.upstream.target import HttpTarget, StdioTarget, Target
+from shared.upstream.target import HttpTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, replicated, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.hostile.messages import Message, failure, initialized, result
-from tests.support.hostile.processes import callable_stdio, good_http
-from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
+from tests.support.hostile.processes import callable_stdio, callable_target
+from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
+from tests.support.hostile.scripts import answers, hangs, status
 from tests.support.http_callers import URL, app_of, http_client, mcp_client
+from tests.support.present import present
 from tests.support.silent_entries import SilentEntries
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -55,11 +57,6 @@ NOTES, GOOD = "file:///notes.txt", "file:///good.txt"
 COUNT = counting("cl100k_base")
 ANN, BOB = Caller("ann"), Caller("bob")
 NOT_FOUND: Mapping[str, int] = {"legacy": -32002, "2026-07-28": INVALID_PARAMS}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 Act = Callable[[Exchange], None]
@@ -124,13 +121,28 @@ async def served(
         yield [first, last]
 
 
+@asynccontextmanager
+async def reading(
+    library: Respond,
+    *callers: Caller,
+    catalogue: Catalogue | None = None,
+    mode: str = "legacy",
+    limits: CallLimits = PATIENT,
+) -> AsyncGenerator[list[Client]]:
+    """Yield a client for each caller of a service whose server `files` is this library."""
+    known = catalogue or catalogue_of([OPEN])
+    with scripted_http(library) as files:
+        async with served(known, {"files": at(files)}, *(callers or (ANN,)), mode=mode, limits=limits) as clients:
+            yield clients
+
+
 def at(server: ScriptedServer) -> Target:
     return HttpTarget(server.url)
 
 
-async def links_of(client: Client, tool: str = "files:open") -> list[str]:
-    """Call a tool, and return the links of its result."""
-    called = await client.call_tool("call_tool", {"tool_name": tool})
+async def links_of(client: Client, tool: str = "files:open", direct: str = "") -> list[str]:
+    """Call a tool, by `call_tool` or by its name in the toolset, and return the links of its result."""
+    called = await client.call_tool(direct or "call_tool", {} if direct else {"tool_name": tool})
     assert not called.is_error, called.content
     return [block.uri for block in called.content if isinstance(block, ResourceLink)]
 
@@ -152,12 +164,11 @@ OPEN, LINKS = make_tool("files", "open"), make_tool("s", "links")
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_link_that_a_tool_returned_can_be_read(mode: str) -> None:
-    with scripted_http(Library({NOTES: {"text": "buy milk", "mimeType": "text/plain"}})) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN, mode=mode) as (client, _):
-            assert client.server_capabilities.resources is not None
-            (link,) = await links_of(client)
-            read = await client.read_resource(link)
-            listed, templates = await client.list_resources(), await client.list_resource_templates()
+    async with reading(Library({NOTES: {"text": "buy milk", "mimeType": "text/plain"}}), mode=mode) as (client, _):
+        assert client.server_capabilities.resources is not None
+        (link,) = await links_of(client)
+        read = await client.read_resource(link)
+        listed, templates = await client.list_resources(), await client.list_resource_templates()
 
     (contents,) = read.contents
     assert contents == TextResourceContents(uri=link, text="buy milk", mime_type="text/plain")
@@ -199,31 +210,16 @@ async def test_a_link_leads_to_the_replica_that_answered_the_call(answering: str
 @both_eras
 async def test_an_unknown_resource_is_the_error_of_the_revision(mode: str) -> None:
     library = Library({NOTES: {"text": "buy milk"}})
-    with scripted_http(library) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN, BOB, mode=mode) as (ann, bob):
-            (link,) = await links_of(ann)
-            errors = {
-                uri: await error_of(bob if uri == link else ann, uri)
-                for uri in (link, link.replace("notes", "other"), f"{PREFIX}{new_name()}/{NOTES}", NOTES, PREFIX, "")
-            }
+    async with reading(library, ANN, BOB, mode=mode) as (ann, bob):
+        (link,) = await links_of(ann)
+        errors = {
+            uri: await error_of(bob if uri == link else ann, uri)
+            for uri in (link, link.replace("notes", "other"), f"{PREFIX}{new_name()}/{NOTES}", NOTES, PREFIX, "")
+        }
 
     assert {(error.code, error.message) for error in errors.values()} == {(NOT_FOUND[mode], UNKNOWN)}
     assert all(error.data == {"uri": uri} for uri, error in errors.items())
     assert library.read == []
-
-
-async def test_a_link_expires() -> None:
-    now_s = 1_000.0
-    catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(Kept(clock_s=lambda: now_s)))
-    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
-        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
-            (link,) = await links_of(client)
-            now_s += 899
-            assert text_of(await client.read_resource(link)) == "buy milk"
-            now_s += 900
-            error = await error_of(client, link)
-
-    assert error.message == UNKNOWN
 
 
 async def test_another_replica_reads_a_link_from_the_shared_store() -> None:
@@ -239,12 +235,11 @@ async def test_another_replica_reads_a_link_from_the_shared_store() -> None:
 async def test_while_the_store_is_down_a_call_has_its_result_and_its_links_are_unknown_later() -> None:
     entries = SilentEntries()
     catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(Kept(entries)))
-    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
-        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
-            (link,) = await links_of(client)
-            while_down = await error_of(client, link)
-            entries.is_down = False
-            later = await error_of(client, link)
+    async with reading(Library({NOTES: {"text": "buy milk"}}), catalogue=catalogue) as (client, _):
+        (link,) = await links_of(client)
+        while_down = await error_of(client, link)
+        entries.is_down = False
+        later = await error_of(client, link)
 
     assert (while_down.code, while_down.message) == (INTERNAL_ERROR, CURSOR_STORE_UNAVAILABLE)
     assert later.message == UNKNOWN
@@ -256,29 +251,12 @@ async def test_while_the_store_is_down_a_call_has_its_result_and_its_links_are_u
 async def test_a_caller_that_left_the_group_reads_no_link_of_it() -> None:
     catalogue = catalogue_of([make_tool("files", "open", groups=["team"])])
     before, after = Caller("ann", frozenset({"team"})), Caller("ann", frozenset({"other"}))
-    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
-        async with served(catalogue, {"files": at(files)}, before, after) as (member, former):
-            (link,) = await links_of(member)
-            assert text_of(await member.read_resource(link)) == "buy milk"
-            error = await error_of(former, link)
+    async with reading(Library({NOTES: {"text": "buy milk"}}), before, after, catalogue=catalogue) as (member, former):
+        (link,) = await links_of(member)
+        assert text_of(await member.read_resource(link)) == "buy milk"
+        error = await error_of(former, link)
 
     assert (error.code, error.message) == (-32002, UNKNOWN)
-
-
-async def test_a_toolset_without_the_tool_reads_no_link_of_it_and_one_with_it_does() -> None:
-    catalogue = catalogue_of([OPEN, make_tool("files", "close")])
-    assert isinstance(catalogue.index, FakeIndex)
-    catalogue.index.put_toolset(Toolset(name="within", tools=("files:open",)))
-    catalogue.index.put_toolset(Toolset(name="without", tools=("files:close",)))
-    within, without = Caller("ann", toolset="within"), Caller("ann", toolset="without")
-    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
-        async with served(catalogue, {"files": at(files)}, within, without) as (opens, closes):
-            called = await opens.call_tool("files__open", {})
-            (link,) = [block.uri for block in called.content if isinstance(block, ResourceLink)]
-            assert text_of(await opens.read_resource(link)) == "buy milk"
-            error = await error_of(closes, link)
-
-    assert error.message == UNKNOWN
 
 
 @both_eras
@@ -294,21 +272,22 @@ async def test_the_path_of_a_toolset_limits_what_is_read(mode: str) -> None:
             async with mcp_client(http, mode) as client:
                 (link,) = await links_of(client)
             async with mcp_client(http, mode, f"{URL}/within") as client:
-                assert text_of(await client.read_resource(link)) == "buy milk"
+                (direct,) = await links_of(client, direct="files__open")
+                for each in (link, direct):
+                    assert text_of(await client.read_resource(each)) == "buy milk"
             async with mcp_client(http, mode, f"{URL}/without") as client:
                 error = await error_of(client, link)
 
     assert error.message == UNKNOWN
-    assert library.read == [NOTES]
+    assert library.read == [NOTES, NOTES]
 
 
 async def test_a_caller_without_the_permission_to_call_reads_nothing() -> None:
     reader = Caller("ann", permissions=frozenset({"catalog:read"}))
     library = Library({NOTES: {"text": "buy milk"}})
-    with scripted_http(library) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN, reader) as (client, weak):
-            (link,) = await links_of(client)
-            error = await error_of(weak, link)
+    async with reading(library, ANN, reader) as (client, weak):
+        (link,) = await links_of(client)
+        error = await error_of(weak, link)
 
     assert error.message == "You may not use resources/read: it needs the permission tools:call."
     assert library.read == []
@@ -318,13 +297,11 @@ async def test_a_caller_without_the_permission_to_call_reads_nothing() -> None:
 async def test_a_server_that_stopped_since_is_named_and_not_asked(status: Literal["stopped", "quarantined"]) -> None:
     catalogue = catalogue_of([OPEN])
     library = Library({NOTES: {"text": "buy milk"}})
-    with scripted_http(library) as files:
-        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
-            (link,) = await links_of(client)
-            record = catalogue.index.server("files")
-            assert record
-            catalogue.index.put_server(record.model_copy(update={"status": status}))
-            error = await error_of(client, link)
+    async with reading(library, catalogue=catalogue) as (client, _):
+        (link,) = await links_of(client)
+        record = present(catalogue.index.server("files"))
+        catalogue.index.put_server(record.model_copy(update={"status": status}))
+        error = await error_of(client, link)
 
     assert error.code == INTERNAL_ERROR
     assert error.message == f"files: is {status}, so its tools cannot be called now"
@@ -334,11 +311,10 @@ async def test_a_server_that_stopped_since_is_named_and_not_asked(status: Litera
 async def test_an_index_that_does_not_answer_is_an_error() -> None:
     catalogue = catalogue_of([OPEN])
     assert isinstance(catalogue.index, FakeIndex)
-    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
-        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
-            (link,) = await links_of(client)
-            catalogue.index.is_down = True
-            error = await error_of(client, link)
+    async with reading(Library({NOTES: {"text": "buy milk"}}), catalogue=catalogue) as (client, _):
+        (link,) = await links_of(client)
+        catalogue.index.is_down = True
+        error = await error_of(client, link)
 
     assert (error.code, error.message) == (INTERNAL_ERROR, CATALOGUE_UNREACHABLE)
 
@@ -356,9 +332,8 @@ async def test_uris_of_the_web_and_of_embedded_resources_stay_as_they_are() -> N
         else:
             Library()(exchange)
 
-    with scripted_http(respond) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN) as (client, _):
-            called = await client.call_tool("call_tool", {"tool_name": "files:open"})
+    async with reading(respond) as (client, _):
+        called = await client.call_tool("call_tool", {"tool_name": "files:open"})
 
     block, link = called.content
     assert isinstance(block, EmbeddedResource)
@@ -373,11 +348,10 @@ async def test_the_parts_of_a_resource_are_links_too() -> None:
         exchange.send_json(result(exchange.request_json, {"contents": parts}))
 
     files_of = Library({NOTES: {"text": "buy milk"}}, {"file:///": directory}, ["file:///"])
-    with scripted_http(files_of) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN) as (client, _):
-            (link,) = await links_of(client)
-            whole, part = (await client.read_resource(link)).contents
-            text = text_of(await client.read_resource(part.uri))
+    async with reading(files_of) as (client, _):
+        (link,) = await links_of(client)
+        whole, part = (await client.read_resource(link)).contents
+        text = text_of(await client.read_resource(part.uri))
 
     assert whole.uri == link
     assert text == "buy milk"
@@ -391,20 +365,19 @@ async def test_a_long_resource_is_paged_within_the_budget_and_call_tool_returns_
     text = " ".join(f"word{number}" for number in range(3_000))
     catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(max_tokens=1_000))
     library = Library({NOTES: {"text": text, "mimeType": "text/plain"}})
-    with scripted_http(library) as files:
-        async with served(catalogue, {"files": at(files)}, ANN, mode=mode) as (client, _):
-            (link,) = await links_of(client)
-            first, notice = (await client.read_resource(link)).contents
-            assert isinstance(first, TextResourceContents)
-            assert isinstance(notice, TextResourceContents)
-            assert (first.uri, notice.uri) == (link, NOTICE_URI)
-            texts, notices = [first.text], [notice.text]
-            while len(notices) == len(texts):
-                cursor = json.loads(notices[-1])["nextCursor"]
-                shown, *further = (await client.call_tool("call_tool", {"cursor": cursor})).content
-                assert isinstance(shown, TextContent)
-                texts.append(shown.text)
-                notices += [block.text for block in further if isinstance(block, TextContent)]
+    async with reading(library, catalogue=catalogue, mode=mode) as (client, _):
+        (link,) = await links_of(client)
+        first, notice = (await client.read_resource(link)).contents
+        assert isinstance(first, TextResourceContents)
+        assert isinstance(notice, TextResourceContents)
+        assert (first.uri, notice.uri) == (link, NOTICE_URI)
+        texts, notices = [first.text], [notice.text]
+        while len(notices) == len(texts):
+            cursor = json.loads(notices[-1])["nextCursor"]
+            shown, *further = (await client.call_tool("call_tool", {"cursor": cursor})).content
+            assert isinstance(shown, TextContent)
+            texts.append(shown.text)
+            notices += [block.text for block in further if isinstance(block, TextContent)]
 
     assert "".join(texts) == text
     assert [COUNT(page) < 1_000 for page in texts] == [True] * 9
@@ -414,10 +387,9 @@ async def test_a_long_resource_is_paged_within_the_budget_and_call_tool_returns_
 @both_eras
 async def test_a_binary_resource_passes_whole(mode: str) -> None:
     blob = base64.b64encode(bytes(range(256)) * 2_000).decode()
-    with scripted_http(Library({NOTES: {"blob": blob, "mimeType": "image/png"}})) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN, mode=mode) as (client, _):
-            (link,) = await links_of(client)
-            (contents,) = (await client.read_resource(link)).contents
+    async with reading(Library({NOTES: {"blob": blob, "mimeType": "image/png"}}), mode=mode) as (client, _):
+        (link,) = await links_of(client)
+        (contents,) = (await client.read_resource(link)).contents
 
     assert contents == BlobResourceContents(uri=link, blob=blob, mime_type="image/png")
 
@@ -426,26 +398,13 @@ async def test_a_binary_resource_passes_whole(mode: str) -> None:
 async def test_a_resource_above_the_limit_of_a_message_is_an_error_and_the_next_read_works(form: str) -> None:
     limits = CallLimits(timeout_s=30, max_message_bytes=MEGABYTE)
     resources: dict[str, Any] = {NOTES: {form: "QUJD" * MEGABYTE}, "file:///small": {"text": "small"}}
-    with scripted_http(Library(resources)) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN, limits=limits) as (client, _):
-            giant, small = await links_of(client)
-            error = await error_of(client, giant)
-            assert text_of(await client.read_resource(small)) == "small"
+    async with reading(Library(resources), limits=limits) as (client, _):
+        giant, small = await links_of(client)
+        error = await error_of(client, giant)
+        assert text_of(await client.read_resource(small)) == "small"
 
     assert error.code == INTERNAL_ERROR
     assert error.message.startswith("files: ")
-
-
-async def test_many_links_of_one_result_can_be_read() -> None:
-    uris = [f"file:///{number}" for number in range(2_000)]
-    with scripted_http(Library({uris[-1]: {"text": "the last"}}, links=uris)) as files:
-        catalogue = replace(catalogue_of([OPEN]), response_policy=ResponsePolicy(max_tokens=1_000_000))
-        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
-            links = await links_of(client)
-            assert text_of(await client.read_resource(links[-1])) == "the last"
-
-    assert len(set(links)) == 2_000
-    assert len({link.removesuffix(uri) for link, uri in zip(links, uris, strict=True)}) == 1
 
 
 # --- failures of the server ---
@@ -457,18 +416,13 @@ async def test_a_resource_that_the_server_lost_is_unknown(code: int, mode: str) 
     def lost(exchange: Exchange) -> None:
         exchange.send_json(failure(exchange.request_json, code, "no such file"))
 
-    with scripted_http(Library(acts={NOTES: lost})) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN, mode=mode) as (client, _):
-            (link,) = await links_of(client)
-            error = await error_of(client, link)
+    async with reading(Library(acts={NOTES: lost}), mode=mode) as (client, _):
+        (link,) = await links_of(client)
+        error = await error_of(client, link)
 
     assert error.code == NOT_FOUND[mode]
     assert error.message == f'files: answers with an error: "no such file" ({code})'
     assert error.data == {"uri": link}
-
-
-def answers(content: object) -> Act:
-    return lambda exchange: exchange.send_json({"jsonrpc": "2.0", "id": exchange.request_json["id"], "result": content})
 
 
 def fails(exchange: Exchange) -> None:
@@ -484,8 +438,8 @@ FAILURES: dict[str, tuple[Act, str]] = {
     "no contents": (answers({}), "files: answers with an invalid result: "),
     "a tool's result": (answers({"content": []}), "files: answers with an invalid result: "),
     "contents of neither form": (answers({"contents": [{"uri": NOTES}]}), "files: answers with an invalid result: "),
-    "refused": (lambda exchange: exchange.send(403), "files: "),
-    "silence": (lambda exchange: exchange.hang(), "files: no answer within 2 s"),
+    "refused": (status(403), "files: "),
+    "silence": (hangs, "files: no answer within 2 s"),
 }
 
 
@@ -519,13 +473,12 @@ async def test_reads_count_as_calls_in_flight() -> None:
 
 
 async def test_one_log_line_has_the_caller_and_the_outcome_of_a_read_and_never_the_uri() -> None:
-    with scripted_http(Library({"file:///secret": {"text": "secret"}}, {"file:///secret/lost": fails})) as files:
-        async with served(catalogue_of([OPEN]), {"files": at(files)}, ANN) as (client, _):
-            link, lost = await links_of(client)
-            with structlog.testing.capture_logs() as lines:
-                await client.read_resource(link)
-                await error_of(client, lost)
-                await error_of(client, "file:///secret")
+    async with reading(Library({"file:///secret": {"text": "secret"}}, {"file:///secret/lost": fails})) as (client, _):
+        link, lost = await links_of(client)
+        with structlog.testing.capture_logs() as lines:
+            await client.read_resource(link)
+            await error_of(client, lost)
+            await error_of(client, "file:///secret")
 
     called = [line for line in lines if line["event"] == "tool_called"]
     assert [(line["caller"], line["server"], line["tool"], line["outcome"]) for line in called] == [
@@ -596,10 +549,7 @@ async def test_any_uri_of_a_server_with_any_id_reaches_it_unchanged(uri: str, mo
 
 @pytest.fixture(scope="module", params=["stdio", "http", "legacy", "sse"])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    if request.param == "stdio":
-        yield callable_stdio()
-        return
-    with good_http(request.param, program="callable") as target:
+    with callable_target(request.param) as target:
         yield target
 
 
@@ -633,25 +583,3 @@ async def test_a_resource_that_asks_for_input_is_an_error() -> None:
         error = await error_of(client, await link_to(client, "asks"))
 
     assert error.message == "s: asks for input to read a resource, which Toolscale cannot pass on"
-
-
-async def test_a_server_that_dies_in_mid_read_is_an_error_and_the_next_read_starts_it_again() -> None:
-    async with served(catalogue_of([LINKS]), {"s": callable_stdio()}, ANN) as (client, _):
-        dies, echo = await link_to(client, "dies"), await link_to(client, "echo", words="hello")
-        error = await error_of(client, dies)
-        text = text_of(await client.read_resource(echo))
-
-    assert error.message.startswith("s: ")
-    assert text.startswith("hello from ")
-
-
-async def test_a_server_that_cannot_start_is_an_error() -> None:
-    with scripted_http(Library({NOTES: {"text": "buy milk"}})) as files:
-        catalogue = catalogue_of([OPEN])
-        async with served(catalogue, {"files": at(files)}, ANN) as (client, _):
-            (link,) = await links_of(client)
-        async with served(catalogue, {"files": StdioTarget("no-such-program-anywhere")}, ANN) as (client, _):
-            error = await error_of(client, link)
-
-    assert error.code == INTERNAL_ERROR
-    assert error.message.startswith("files: cannot be started")

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from shared.catalog import DOCKER_SOURCE, KUBERNETES_SOURCE, OPERATOR_SOURCE, PRODUCER_PREFIX
-from shared.errors import EventInvalid, LeaseHeld
+from shared.errors import EventInvalid, IntentsUnavailable, LeaseHeld
 from shared.events import ServerEvent
 from shared.intents.definitions import ChangedDefinition, Definitions
 from shared.intents.intent import CUT_MARK, LETTER_BYTES, Backlog, Intent, MigrationProgress
@@ -27,6 +27,7 @@ from shared.intents.transitions import RetryPolicy
 from shared.service.redis import connect
 from tests.support.builders import changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
+from tests.support.present import present
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.process
@@ -97,9 +98,8 @@ def store(reopen: Callable[[], Intents]) -> Intents:
 def test_an_intent_is_there_for_the_next_process(reopen: Callable[[], Intents]) -> None:
     reopen().record(up("s", groups=["dev"]), due_in_s=60)
 
-    intent = reopen().intent("s")
+    intent = present(reopen().intent("s"))
 
-    assert intent is not None
     assert (intent.desired, intent.committed, intent.status) == (1, 0, "running")
     assert intent.announcement.groups == {"dev"}
 
@@ -137,6 +137,13 @@ def test_an_event_for_a_server_that_was_never_announced_is_refused(store: Intent
 
     assert store.intent("unknown") is None
     assert list(store.intents()) == []
+
+
+def test_a_reconciliation_of_a_server_that_the_store_lost_is_not_committed(store: Intents) -> None:
+    with pytest.raises(IntentsUnavailable, match=r"^gone: "):
+        store.commit("gone", 1)
+
+    assert store.intent("gone") is None
 
 
 def test_a_commit_never_lowers_the_generation(store: Intents) -> None:
@@ -187,8 +194,7 @@ def test_a_parked_server_is_retried_after_the_longest_wait_until_a_reconciliatio
     assert (parked.parked, parked.is_lagging, parked.last_error) == (True, False, "kills its workers")
     assert store.claim_due(10) == []
     eventually(lambda: store.claim_due(10) == ["s"])
-    tried = store.begin("s")
-    assert tried
+    tried = present(store.begin("s"))
     assert (tried.parked, store.commit("s", tried.desired).parked) == (True, False)
 
 
@@ -229,8 +235,7 @@ def test_two_reconciliations_follow_at_once_and_a_third_waits(reopen: Callable[.
     assert store.claim_due(10) == []
 
     eventually(lambda: store.claim_due(10) == ["s"])
-    again = store.begin("s")
-    assert again is not None
+    again = present(store.begin("s"))
     assert again.desired == first.desired + 2
 
 
@@ -248,8 +253,7 @@ def test_what_is_new_of_a_server_waits_for_no_distance(reopen: Callable[..., Int
 
 def reconcile_after(store: Intents, event: ServerEvent) -> Intent:
     store.record(event, due_in_s=60)
-    intent = store.begin("s")
-    assert intent is not None
+    intent = present(store.begin("s"))
     return store.commit("s", intent.desired)
 
 
@@ -284,9 +288,8 @@ def test_a_running_server_is_reconciled_again_after_the_resync_interval(
     store.commit("stopped", 2)
 
     eventually(lambda: store.claim_due(10) == ["running"])
-    intent = store.intent("running")
+    intent = present(store.intent("running"))
 
-    assert intent is not None
     assert (intent.desired, intent.is_lagging) == (2, True)
 
 
@@ -502,8 +505,7 @@ def test_events_recorded_at_the_same_time_are_all_counted(reopen: Callable[[], I
 
     _in_threads([partial(record, store) for store in stores])
 
-    intent = stores[0].intent("s")
-    assert intent is not None
+    intent = present(stores[0].intent("s"))
     assert intent.desired == 50
 
 
@@ -568,14 +570,13 @@ def test_the_catalogue_id_is_kept_until_a_listing_replaces_it(store: Intents) ->
 def test_when_a_server_was_listed_is_kept_until_it_is_listed_again(store: Intents) -> None:
     store.record(up(), due_in_s=60)
     store.fail("s", 1, "s: no answer")
-    before = store.intent("s")
+    before = present(store.intent("s"))
     listed = store.commit("s", 1)
     store.record(up(url="http://127.0.0.1:2/mcp"), due_in_s=60)
     failed = store.fail("s", 2, "s: no answer")
     store.record(down(), due_in_s=60)
     stopped = store.commit("s", 3)
 
-    assert before is not None
     assert before.listed_at is None
     assert listed.listed_at is not None
     assert {failed.listed_at, stopped.listed_at} == {listed.listed_at}
@@ -692,13 +693,12 @@ def test_an_event_of_another_sender_changes_nothing_of_a_running_server(
     store: Intents, owner: str, sender: str, event: ServerEvent
 ) -> None:
     store.record(of(owner, up(groups=["dev"])), due_in_s=60)
-    before = store.intent("s")
+    before = present(store.intent("s"))
 
     with pytest.raises(EventInvalid, match=r"data\.server_id: .* names the server|belongs to another producer"):
         store.record(of(sender, event), due_in_s=60)
 
     after = store.intent("s")
-    assert before is not None
     assert after == before.model_copy(update={"conflict": after.conflict if after else None})
 
 
@@ -751,9 +751,8 @@ def test_the_owner_sees_the_announcement_of_another_one_until_the_server_stops(s
     position = store.changes().position
     with pytest.raises(EventInvalid):
         store.record(of(KUBERNETES_SOURCE, up()), due_in_s=60)
-    refused = store.intent("s")
+    refused = present(store.intent("s"))
 
-    assert refused is not None
     assert "an announcement by toolscale/kubernetes was refused" in (refused.conflict or "")
     assert store.changes(position).intents == {}
     assert store.record(of(DOCKER_SOURCE, up()), due_in_s=60).intent.conflict == refused.conflict
@@ -831,8 +830,7 @@ def test_changes_of_definitions_at_the_same_time_are_all_kept(reopen: Callable[[
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(accept, range(40)))
 
-    found = stores[0].definitions("s")
-    assert found is not None
+    found = present(stores[0].definitions("s"))
     assert found.accepted.keys() == {str(number) for number in range(40)}
 
 

@@ -150,7 +150,6 @@ def test_more_than_the_share_of_a_caller_is_refused_and_removes_nothing(kept: Ke
 
 def test_an_entry_expires_and_leaves_its_space(kept: Kept) -> None:
     name = kept.put(b"x" * (SHARE_BYTES // 2), *ANN, ttl_s=0.2)
-    assert is_kept_without_renewal(kept, name)
 
     threading.Event().wait(0.3)  # the time itself is what is tested
 
@@ -159,19 +158,11 @@ def test_an_entry_expires_and_leaves_its_space(kept: Kept) -> None:
     assert all(is_kept(kept, name, *ANN) for name in names)
 
 
-def is_kept_without_renewal(kept: Kept, name: str) -> bool:
-    """Return whether an entry is there: a take of another caller reads it and takes nothing."""
-    with suppress(CursorInvalid):
-        kept.take(name, *BOB)
-        return False
-    return True
-
-
 def test_a_read_renews_the_expiry(kept: Kept) -> None:
-    name = kept.put(b"entry", *ANN, ttl_s=0.2)
+    name = kept.put(b"entry", *ANN, ttl_s=1.0)
     kept.get(name, *ANN)
 
-    threading.Event().wait(0.3)  # the time itself is what is tested
+    threading.Event().wait(1.1)  # the time itself is what is tested
 
     assert is_kept(kept, name, *ANN)
 

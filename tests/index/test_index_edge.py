@@ -9,12 +9,18 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from shared.catalog import Endpoint, Scope, ServerRecord, TokenSum
+from shared.catalog import Endpoint, Scope, ServerRecord, SparseVector, TokenSum
 from shared.errors import ConfigInvalid, IndexUnavailable
-from shared.index.edge import FLUSH_EVERY
+from shared.index import edge
+from shared.index.edge import FLUSH_EVERY, EdgeCollection
+from shared.index.points import CollectionSpec, NamedVector, Point
 from shared.index.records import SERVERS_COLLECTION, TOOLSETS_COLLECTION
 from shared.index.versions import IndexVersion
 from shared.settings import load_settings
@@ -177,3 +183,52 @@ def test_without_a_server_the_index_lies_in_the_data_directory(tmp_path: Path, m
         created = {path.name for path in (tmp_path / "index").iterdir()}
 
     assert created == {IndexVersion("a/model", DIMENSION).name, SERVERS_COLLECTION, TOOLSETS_COLLECTION}
+
+
+def test_another_model_or_dimension_is_another_collection() -> None:
+    names = {IndexVersion(model, size).name for model, size in (("a/b", 384), ("a/c", 384), ("a/b", 768))}
+
+    assert len(names) == 3
+    assert all(name.replace("-", "").replace("_", "").isalnum() for name in names)
+
+
+# --- dense vectors: float16, and in shards of earlier builds still float32 ---
+
+WIDTH = 384
+VECTORS = CollectionSpec("tools", {"digest": "keyword"}, WIDTH, ("name",), ("terms",))
+FIRST, SECOND = (str(UUID(int=number)) for number in (1, 2))
+
+
+def point(point_id: str, seed: int) -> Point:
+    return Point(point_id, {"digest": point_id}, {"name": unit_vector(seed, WIDTH)})
+
+
+def stored(index: EdgeCollection, point_id: str) -> NDArray[np.float32]:
+    vector = index.sample_by_value("digest", [point_id], ["digest"])[point_id].vectors["name"]
+    assert not isinstance(vector, SparseVector)
+    return vector
+
+
+def test_a_shard_of_float32_is_searched_and_written_by_this_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(edge, "VectorStorageDatatype", SimpleNamespace(Float16=None))
+        with closing(EdgeCollection(tmp_path / "tools", VECTORS)) as index:
+            index.upsert([point(FIRST, 1)])
+
+    with closing(EdgeCollection(tmp_path / "tools", VECTORS)) as index:
+        index.upsert([point(SECOND, 2)])
+        (found,) = index.query([NamedVector("name", unit_vector(2, WIDTH))], {}, 9)
+        kept = stored(index, FIRST)
+
+    assert list(found) == [SECOND, FIRST]
+    np.testing.assert_allclose(kept, unit_vector(1, WIDTH), atol=1e-7)
+
+
+def test_a_new_shard_holds_float16(tmp_path: Path) -> None:
+    with closing(EdgeCollection(tmp_path / "tools", VECTORS)) as index:
+        index.upsert([point(FIRST, 1)])
+        kept = stored(index, FIRST)
+
+    np.testing.assert_array_equal(kept, unit_vector(1, WIDTH).astype(np.float16))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import kept_name
 from tests.chaos.harness import Chaos
 from tests.chaos.plan import SHORT
 from tests.support.http_thread import SilentHandler, served
@@ -58,13 +57,6 @@ def test_chaos_refuses_a_server_that_holds_collections_and_leaves_them(server: H
         Chaos(SHORT, 1, tmp_path / "run", opened, None)
 
     assert server.collections == {"somebodys"}
-
-
-def test_results_on_a_server_have_files_of_their_own(server: Holding, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept_name("serving") == "serving-qdrant"
-
-    monkeypatch.delenv("QDRANT_URL")
-    assert kept_name("serving") == "serving"
 
 
 def test_what_a_run_wrote_is_gone_at_its_end_also_when_it_failed(server: Holding) -> None:

@@ -18,6 +18,7 @@ from shared.intents.definitions import MAX_TEXT_BYTES, Definitions
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from tests.support.builders import URL, WritePath, changed, definition, down, listing, up, write_path
+from tests.support.present import present
 from workers.indexing.changes import policy_of
 from workers.ingest import Ingested, reconcile
 
@@ -60,15 +61,11 @@ def marks(path: WritePath) -> dict[str, str | None]:
 
 
 def document(path: WritePath) -> Definitions:
-    found = path.deps.intents.definitions("s")
-    assert found is not None
-    return found
+    return present(path.deps.intents.definitions("s"))
 
 
 def record(path: WritePath) -> ServerRecord:
-    found = path.index.server("s")
-    assert found is not None
-    return found
+    return present(path.index.server("s"))
 
 
 def with_fields(tool: ToolDefinition, **fields: Any) -> ToolDefinition:
@@ -90,14 +87,7 @@ def test_by_default_a_changed_tool_is_served_with_the_date_of_its_change(path: W
     assert (record(path).unaccepted, record(path).held) == (1, 0)
     (event,) = [each for each in logs if each["event"] == "definitions_changed"]
     assert (event["server"], event["policy"], event["tools"], event["changed"]) == ("s", "notify", ["a"], 1)
-
-
-def test_the_accepted_definition_is_kept_beside_the_current_one(path: WritePath) -> None:
-    offer(path, SAFE)
-    offer(path, POISONED)
-
     change = document(path).changed["a"]
-
     assert (change.accepted, change.current) == (SAFE.wire, POISONED.wire)
 
 
@@ -183,37 +173,8 @@ def test_a_held_change_hides_the_tool_with_both_definitions(path: WritePath) -> 
     assert served(path) == {"b": "does something"}
     assert (done.offered, done.unaccepted, done.held) == (1, 1, 1)
     assert (record(path).tool_count, record(path).unaccepted, record(path).held) == (1, 1, 1)
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(path.deps.intents.intent("s"))
     assert intent.unaccepted == 1
-
-
-def test_everything_of_a_new_server_is_held_until_it_is_accepted(path: WritePath) -> None:
-    with capture_logs() as logs:
-        offer(path, SAFE, definition("b"), policy="approve")
-
-    assert served(path) == {}
-    assert [each["tools"] for each in logs if each["event"] == "definitions_changed"] == [["a", "b"]]
-    accept(path, "a")
-    offer(path, SAFE, definition("b"))
-    assert served(path) == {"a": SAFE.description}
-
-
-def test_an_approval_covers_only_the_definition_that_was_stored(path: WritePath) -> None:
-    offer(path, SAFE, policy="approve")
-    accept(path)
-
-    offer(path, POISONED)
-
-    assert served(path) == {}
-
-
-def test_a_held_tool_returns_with_its_accepted_definition(path: WritePath) -> None:
-    offer(path, SAFE)
-    offer(path, POISONED, policy="approve")
-    offer(path, SAFE)
-
-    assert served(path) == {"a": SAFE.description}
 
 
 def test_when_the_policy_becomes_approve_known_changes_are_held_and_the_rest_is_accepted(path: WritePath) -> None:
@@ -243,16 +204,6 @@ def test_a_stopped_server_returns_with_its_held_tools_held(path: WritePath) -> N
     reconcile("s", path.deps)
     path.deps.intents.record(up(), due_in_s=0)
     reconcile("s", path.deps)
-
-    assert set(served(path)) == {"b"}
-
-
-def test_a_lost_index_gets_back_the_accepted_definitions_only(path: WritePath, tmp_path: Path) -> None:
-    offer(path, SAFE, definition("b"))
-    offer(path, POISONED, definition("b"), policy="approve")
-    path.index.delete("s", path.tool_names())
-
-    offer(path, POISONED, definition("b"))
 
     assert set(served(path)) == {"b"}
 

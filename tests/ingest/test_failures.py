@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from shared.errors import ConfigInvalid, IndexUnavailable, ServerTimeout
 from shared.events import ServerEvent
 from shared.intents.intent import Intent
 from tests.support.builders import RETRY_POLICY, WritePath, changed, definition, down, listing, up, write_path
+from tests.support.present import present
 from workers.fetch.turns import FetchInterrupted
 from workers.indexing.records import FailurePolicy
 from workers.ingest import reconcile
@@ -39,25 +39,25 @@ def reconcile_times(path: WritePath, times: int = 1) -> None:
 
 
 def status(path: WritePath) -> str:
-    record = path.index.server("s")
-    assert record is not None
-    return record.status
+    return present(path.index.server("s")).status
 
 
 def found(path: WritePath) -> int:
     return len(path.index.tools(Scope(), limit=10).tools)
 
 
-def test_one_failure_marks_a_server_stale_and_logs_when_it_is_retried(path: WritePath) -> None:
+def test_one_failure_keeps_the_last_good_tools_and_marks_them_stale(path: WritePath) -> None:
     path.world.servers["s"] = SILENT
 
     reconcile_times(path)
 
-    record = path.index.server("s")
-    assert record is not None
+    record = present(path.index.server("s"))
     assert (record.status, record.failures, found(path)) == ("running", 1, 1)
     assert record.next_reconcile_at is not None
     assert record.stale_since is not None
+    assert record.last_error == str(SILENT)
+    reconcile_times(path)
+    assert present(path.index.server("s")).stale_since == record.stale_since, "since the first failure"
 
 
 def test_a_server_that_keeps_failing_is_quarantined_and_its_tools_hidden_and_kept(path: WritePath) -> None:
@@ -69,19 +69,6 @@ def test_a_server_that_keeps_failing_is_quarantined_and_its_tools_hidden_and_kep
     assert path.tool_names() == {"a"}
 
 
-def test_staleness_is_counted_from_the_first_failure(path: WritePath) -> None:
-    path.world.servers["s"] = SILENT
-    reconcile_times(path)
-    first = path.index.server("s")
-
-    reconcile_times(path)
-
-    second = path.index.server("s")
-    assert first is not None
-    assert second is not None
-    assert second.stale_since == first.stale_since
-
-
 def test_the_first_good_list_brings_a_quarantined_server_back_and_embeds_nothing(path: WritePath) -> None:
     embedded = len(path.embedder.embedded_texts)
     path.world.servers["s"] = SILENT
@@ -90,22 +77,24 @@ def test_the_first_good_list_brings_a_quarantined_server_back_and_embeds_nothing
     path.world.servers["s"] = listing(definition("a"))
     reconcile_times(path)
 
-    record = path.index.server("s")
-    assert record is not None
+    record = present(path.index.server("s"))
     assert (record.status, record.failures, record.stale_since, found(path)) == ("running", 0, None, 1)
     assert len(path.embedder.embedded_texts) == embedded
 
 
-def test_a_server_that_was_silent_for_too_long_is_stopped_and_no_longer_asked(path: WritePath) -> None:
+def test_a_server_that_was_silent_for_too_long_is_stopped_and_not_asked_before_it_is_announced(path: WritePath) -> None:
     path = replace(
         path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=100, give_up_after_s=0.0))
     )
     path.world.servers["s"] = SILENT
     reconcile_times(path, times=2)
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(path.deps.intents.intent("s"))
     assert (status(path), intent.is_lagging, intent.due_at) == ("stopped", False, None)
+    path.world.servers["s"] = listing(definition("a"))
+    path.deps.intents.record(up(), due_in_s=60)
+    reconcile("s", path.deps)
+    assert (status(path), found(path)) == ("running", 1)
 
 
 def test_the_clock_of_the_store_measures_the_silence_of_a_server(path: WritePath) -> None:
@@ -123,35 +112,19 @@ def test_the_clock_of_the_store_measures_the_silence_of_a_server(path: WritePath
     assert (after_two, status(path)) == ("running", "stopped")
 
 
-def test_a_stopped_server_runs_again_when_it_is_announced(path: WritePath) -> None:
-    path = replace(
-        path, deps=replace(path.deps, failure_policy=FailurePolicy(quarantine_after=100, give_up_after_s=0.0))
-    )
-    path.world.servers["s"] = SILENT
-    reconcile_times(path, times=2)
-
-    path.world.servers["s"] = listing(definition("a"))
-    path.deps.intents.record(up(), due_in_s=60)
-    reconcile("s", path.deps)
-
-    assert (status(path), found(path)) == ("running", 1)
-
-
 def test_a_server_that_is_announced_after_a_long_absence_is_given_time_to_be_reached(path: WritePath) -> None:
     path.world.servers["s"] = SILENT
     reconcile_times(path)
     path.deps.intents.record(down(), due_in_s=60)
     reconcile("s", path.deps)
-    long_ago = path.index.server("s")
-    assert long_ago is not None
+    long_ago = present(path.index.server("s"))
     path.index.put_server(long_ago.model_copy(update={"stale_since": 1.0}))
 
     path.deps.intents.record(up(), due_in_s=60)
     with pytest.raises(ServerTimeout):
         reconcile("s", path.deps)
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(path.deps.intents.intent("s"))
     assert intent.is_lagging
     assert intent.due_at is not None
 
@@ -177,8 +150,7 @@ def test_an_unavailable_index_counts_as_no_failure_of_servers(path: WritePath) -
             reconcile("s", path.deps)
     path.index.is_down = False
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(path.deps.intents.intent("s"))
     assert (intent.attempts, intent.failures, intent.is_lagging) == (0, 0, True)
     assert intent.due_at is not None
     reconcile("s", path.deps)
@@ -245,10 +217,8 @@ def parked(path: WritePath) -> WritePath:
 
 
 def test_a_server_that_kills_its_workers_is_quarantined_and_not_reconciled(parked: WritePath) -> None:
-    record = parked.index.server("s")
-    intent = parked.deps.intents.intent("s")
-    assert record is not None
-    assert intent is not None
+    record = present(parked.index.server("s"))
+    intent = present(parked.deps.intents.intent("s"))
     assert (record.status, intent.parked, parked.world.listed) == ("quarantined", True, [])
     assert record.last_error == "s: 3 reconciliations in a row did not end; parked, and retried rarely"
 
@@ -257,44 +227,8 @@ def test_a_parked_server_that_killed_no_worker_is_released_by_a_retry(parked: Wr
     assert asked_by_a_sweep(parked)
     reconcile("s", parked.deps)
 
-    intent = parked.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(parked.deps.intents.intent("s"))
     assert (status(parked), found(parked), intent.parked, intent.attempts) == ("running", 1, False, 0)
-
-
-def test_a_parked_server_that_kills_each_worker_is_tried_once_in_the_longest_wait(parked: WritePath) -> None:
-    tried_at: list[float] = []
-    for _ in range(200):
-        parked.clock.ahead_s += RETRY_POLICY.longest_s / 20
-        parked.deps.intents.claim_due(10)
-        begun = [parked.deps.intents.begin("s") for _delivered_again in range(3)]
-        tried_at.extend(parked.clock() for each in begun if each)
-        parked.deps.intents.record(up(), due_in_s=0)  # by the worker that starts in its place
-
-    waits = [later - earlier for earlier, later in pairwise(tried_at)]
-    assert RETRY_POLICY.longest_s <= min(waits)
-    assert max(waits) <= 1.5 * RETRY_POLICY.longest_s
-
-
-def test_a_parked_server_stays_parked_while_each_starting_worker_announces_it_again(parked: WritePath) -> None:
-    for _ in range(3):
-        assert not parked.deps.intents.record(up(), due_in_s=60).needs_message
-        reconcile("s", parked.deps)
-
-    assert (status(parked), parked.world.listed) == ("quarantined", [])
-
-
-def test_a_redelivered_message_does_not_reconcile_a_suspect(path: WritePath) -> None:
-    never_ends(path, times=1)
-    assert path.deps.intents.begin("s")
-    path.world.listed.clear()
-
-    reconcile("s", path.deps)
-
-    assert path.world.listed == []
-    assert asked_by_a_sweep(path)
-    reconcile("s", path.deps)
-    assert path.world.listed == ["s"]
 
 
 def test_a_reconciliation_interrupted_by_a_shutdown_raises_no_suspicion(path: WritePath) -> None:
@@ -307,8 +241,7 @@ def test_a_reconciliation_interrupted_by_a_shutdown_raises_no_suspicion(path: Wr
         with pytest.raises(FetchInterrupted):
             reconcile("s", ending)
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(path.deps.intents.intent("s"))
     assert (intent.attempts, intent.is_lagging) == (0, True)
 
 

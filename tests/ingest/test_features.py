@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
-from unittest.mock import patch
 
 import pytest
 
@@ -17,10 +15,10 @@ from shared.catalog import FORMS, Encoding, ToolDefinition, digest
 from shared.errors import IndexUnavailable, ModelUnavailable
 from shared.text.tokens import Counter, estimate, model_text
 from tests.support.builders import WritePath, definition, down, listing, up, write_path
-from tests.support.fakes import FakeEmbedder, WithoutModel, embedded, make_tool
+from tests.support.fakes import WithoutModel, embedded, make_tool
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
-from workers.indexing.features import FeatureDependencies, FeatureLocks, compute_features
+from workers.indexing.features import FeatureDependencies, compute_features
 from workers.ingest import reconcile
 
 TOOLS = (definition("read_file"), definition("write_file"))
@@ -54,16 +52,6 @@ def test_a_replica_is_neither_counted_nor_embedded(path: WritePath) -> None:
     assert path.tool_names("second") == {"read_file", "write_file"}
     assert path.counted.texts == counted
     assert path.embedder.embedded_texts == embedded_texts
-
-
-def test_only_what_a_replica_has_more_is_counted_and_embedded(path: WritePath) -> None:
-    bring_up(path, "first", *TOOLS)
-    counted = len(path.counted.texts)
-
-    bring_up(path, "second", *TOOLS, definition("delete_file"))
-
-    assert len(path.counted.texts) == counted + len(FORMS)
-    assert path.embedder.embedded_texts[-2:] == ["scripted: delete file", "delete file: does something"]
 
 
 def test_the_tools_of_a_server_that_is_down_spare_a_replica_the_work_as_well(path: WritePath) -> None:
@@ -145,33 +133,6 @@ def test_replicas_reconciled_at_once_wait_for_the_one_that_embeds(path: WritePat
     assert len(path.counted.texts) == 3 * len(FORMS)
 
 
-def test_features_that_another_run_wrote_just_before_it_held_them_are_not_computed_again(path: WritePath) -> None:
-    class Overtaken(FeatureLocks):
-        @contextmanager
-        def held(self, model: str, digests: Collection[str]) -> Generator[frozenset[str]]:
-            bring_up(path, "faster", *TOOLS)
-            with super().held(model, digests) as held:
-                yield held
-
-    wanted = by_digest(*TOOLS)
-    deps = replace(feature_dependencies(path.deps), locks=Overtaken())
-
-    (computed,) = compute_features(wanted, "scripted", deps)
-
-    assert computed.keys() == wanted.keys()
-    assert len(path.counted.texts) == 2 * len(FORMS)
-
-
-def test_the_index_is_read_once_for_new_tools(path: WritePath) -> None:
-    wanted, deps = by_digest(*TOOLS), feature_dependencies(path.deps)
-
-    with patch.object(path.index, "features_by_digest", wraps=path.index.features_by_digest) as read:
-        (computed,) = compute_features(wanted, "scripted", deps)
-
-    assert computed.keys() == wanted.keys()
-    assert [call.args[0] for call in read.call_args_list] == [wanted.keys()]
-
-
 def test_counting_and_embedding_waits_for_its_turn_and_copying_does_not(path: WritePath) -> None:
     inside: list[str] = []
 
@@ -239,13 +200,3 @@ def test_a_write_that_fails_frees_its_digests_at_once(path: WritePath, monkeypat
     with path.deps.feature_locks.held(path.deps.embedder.model, wanted) as free:
         assert free == wanted.keys()
     assert kept.value.__traceback__
-
-
-def test_what_is_computed_for_one_model_is_not_waited_for_by_another(path: WritePath) -> None:
-    deps, wanted = feature_dependencies(path.deps), by_digest(*TOOLS)
-    other = replace(deps, embedder=FakeEmbedder("fake/other"))
-
-    with deps.locks.held(deps.embedder.model, wanted), ThreadPoolExecutor(1) as pool:
-        computed = pool.submit(lambda: list(compute_features(wanted, "scripted", other))).result(timeout=60)
-
-    assert [features.keys() for features in computed] == [wanted.keys()]

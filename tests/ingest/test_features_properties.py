@@ -48,14 +48,16 @@ def test_a_definition_that_is_in_the_index_is_neither_counted_nor_embedded_again
     with tempfile.TemporaryDirectory() as directory:
         path, indexed = write_path(Path(directory)), set[str]()
         for server_id, listed in looks:
-            counted = len(path.counted.texts)
+            counted, embedded = len(path.counted.texts), len(path.embedder.embedded_texts)
 
             path.world.servers[server_id] = listed
             path.deps.intents.record(up(server_id), due_in_s=60)
             reconcile(server_id, path.deps)
 
             before, indexed = indexed, {point.tool.digest for point in path.index.points().values()}
-            assert len(path.counted.texts) - counted == len(indexed - before) * len(FORMS)
+            new = len(indexed - before)
+            assert len(path.counted.texts) - counted == new * len(FORMS)
+            assert bool(new) <= len(path.embedder.embedded_texts) - embedded <= 2 * new
         path.deps.intents.close()
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from shared.catalog import digest
 from shared.errors import ListingTooLarge
 from shared.upstream.stdio import PROBE_PATIENCE_S
 from shared.upstream.target import HttpTarget, StdioTarget, Target
@@ -58,22 +57,6 @@ def test_the_wire_is_what_a_client_receives(good: tuple[str, Target]) -> None:
         "inputSchema": {"type": "object", "properties": {"record_id": {"type": "string", "default": None}}},
         "annotations": {"readOnlyHint": True},
     }
-
-
-def test_a_definition_keeps_the_servers_order_of_keys() -> None:
-    schema = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "number"}}}
-    turned = {"properties": {"a": {"type": "number"}, "b": {"type": "string"}}, "type": "object"}
-
-    with scripted_http(plays(lambda _: {"tools": [tool("t") | {"inputSchema": schema}]})) as server:
-        one = fetch_tools_blocking("s", HttpTarget(server.url), PATIENT)
-    with scripted_http(plays(lambda _: {"tools": [tool("t") | {"inputSchema": turned}]})) as server:
-        other = fetch_tools_blocking("s", HttpTarget(server.url), PATIENT)
-
-    assert [list(listed.tools[0].as_object()["inputSchema"]) for listed in (one, other)] == [
-        ["type", "properties"],
-        ["properties", "type"],
-    ]
-    assert digest(one.tools[0], "s") == digest(other.tools[0], "s")
 
 
 @pytest.mark.parametrize("over", ["http", "stdio"])
@@ -128,21 +111,6 @@ def test_a_definition_nested_too_deeply_to_be_sent_on_is_left_out() -> None:
     assert [rejected.name for rejected in listing.rejected] == ["deep"]
 
 
-def test_answers_over_an_event_stream_are_read() -> None:
-    def streams(exchange: Exchange) -> None:
-        changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-        answered = {"jsonrpc": "2.0", "id": exchange.request_json.get("id"), "result": {"tools": [tool("one")]}}
-        if exchange.method == "tools/list":
-            exchange.send_events(changed, answered)
-        else:
-            plays(lambda _: {})(exchange)
-
-    with scripted_http(streams) as server:
-        listing = fetch_tools_blocking("events", HttpTarget(server.url), PATIENT)
-
-    assert [definition.name for definition in listing.tools] == ["one"]
-
-
 def test_a_server_without_tools_has_an_empty_list() -> None:
     with scripted_http(has_no_tools) as server:
         assert fetch_tools_blocking("resources", HttpTarget(server.url), PATIENT).tools == ()
@@ -178,22 +146,6 @@ def test_a_child_sees_its_own_variables_and_none_of_ours(monkeypatch: pytest.Mon
     assert not [name for name in seen if name.startswith("TOOLSCALE")]
 
 
-def test_a_child_behind_a_proxy_and_a_companys_ca_gets_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {
-        "SSL_CERT_FILE": "/etc/company.pem",
-        "https_proxy": "http://proxy:3128",
-        "UV_DEFAULT_INDEX": "https://i/",
-    }
-    for name, value in (settings | {"UV_PUBLISH_TOKEN": "secret", "HTTP_PROXY": "http://me:secret@proxy"}).items():
-        monkeypatch.setenv(name, value)
-
-    listing = fetch_tools_blocking("env", scripted_stdio("environment"), PATIENT)
-
-    seen = json.loads(listing.tools[0].description)
-    assert settings.items() <= seen.items()
-    assert "secret" not in "".join(seen.values())
-
-
 def test_what_a_child_started_ends_with_it() -> None:
     listing = fetch_tools_blocking("parent", scripted_stdio("has_child"), PATIENT)
 
@@ -210,14 +162,3 @@ def test_as_many_tools_as_allowed_are_listed_and_one_more_is_not() -> None:
             fetch_tools_blocking("s", HttpTarget(server.url), Limits(max_tools=2))
         with pytest.raises(ListingTooLarge, match="more than 200 bytes"):
             fetch_tools_blocking("s", HttpTarget(server.url), Limits(max_total_bytes=200))
-
-
-def test_credentials_go_to_the_server_and_nowhere_else() -> None:
-    with scripted_http(plays(lambda _: {"tools": []})) as server:
-        target = HttpTarget(server.url, headers={"Authorization": "Bearer s3cret-s3cret"})
-        fetch_tools_blocking("s", target, PATIENT)
-
-        sent = {exchange.headers["authorization"] for exchange in server.seen}
-
-    assert sent == {"Bearer s3cret-s3cret"}
-    assert "s3cret" not in repr(target)

@@ -21,6 +21,7 @@ from tests.support.hostile import scripts
 from tests.support.hostile.messages import Message, Pages, as_dense_as_allowed, one_page, tool
 from tests.support.hostile.processes import scripted_stdio
 from tests.support.hostile.scripted_http import scripted_http
+from tests.support.present import present
 from tests.support.waiting import eventually
 from workers.fetch.definitions import Limits
 from workers.fetch.session import fetch_tools_blocking
@@ -125,6 +126,5 @@ def test_a_large_list_without_a_slot_is_postponed_and_counts_as_no_failure(tmp_p
     with pytest.raises(FetchInterrupted, match=r"^s: interrupted, since no slot for a large list became free$"):
         reconcile("s", replace(path.deps, list_server=list_server))
 
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
+    intent = present(path.deps.intents.intent("s"))
     assert (intent.failures, intent.attempts, intent.is_lagging) == (0, 0, True)

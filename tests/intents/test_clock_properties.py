@@ -19,6 +19,7 @@ from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
 from tests.support.builders import Clock, changed, down, up, up_stdio
 from tests.support.fake_redis import FakeRedisServer
+from tests.support.present import present
 from tests.support.profiles import examples
 
 POLICY = RetryPolicy(first_s=15.0, longest_s=900.0, resync_s=300.0, stdio_resync_s=7_200.0, min_interval_s=10.0)
@@ -96,8 +97,7 @@ def test_after_a_jump_back_a_throttled_server_waits_no_longer_than_the_interval(
     with opened(storage, clock) as intents:
         for _ in range(2):
             intents.record(up("http"), due_in_s=15)
-            begun = intents.begin("http")
-            assert begun
+            begun = present(intents.begin("http"))
             intents.commit("http", begun.desired)
         intents.record(changed("http"), due_in_s=15)
         assert intents.begin("http") is None

@@ -19,6 +19,7 @@ from shared.service.redis import connect
 from tests.support.builders import down, up
 from tests.support.notifying import notifying_server
 from tests.support.ports import free_port
+from tests.support.present import present
 from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
 from workers.notifications.supervisor import ListeningLease, RunningServers
@@ -57,15 +58,6 @@ def test_a_process_that_lost_the_lease_waits_for_it_again(intents: Intents, clie
 
         assert not suspended.is_held()
         assert standby.is_held()
-
-
-def test_a_lost_lease_that_is_free_is_taken_again_at_once(intents: Intents, client: redis.Redis) -> None:
-    with ListeningLease(intents) as lease:
-        assert lease.is_held()
-
-        client.flushdb()
-
-        assert lease.is_held()
 
 
 def test_a_lease_of_intents_that_do_not_answer_is_unknown() -> None:
@@ -132,8 +124,7 @@ def test_one_process_listens_and_a_standby_takes_over_after_its_crash(
     composition = Composition(own_redis_url, tmp_path, environment, SHORT_LEASE)
 
     def desired() -> int:
-        intent = intents.intent("s")
-        assert intent is not None
+        intent = present(intents.intent("s"))
         return intent.desired
 
     with (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
@@ -24,6 +23,7 @@ from shared.upstream.target import HttpTarget
 from tests.support.builders import down
 from tests.support.hostile.messages import initialized, one_page, tool
 from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.hostile.scripts import drips_events, status
 from tests.support.metrics import shown
 from tests.support.notifying import (
     HASTY,
@@ -254,15 +254,6 @@ def sends_a_huge_event(exchange: Exchange) -> None:
         exchange.wfile.write(b"a" * (1 << 20))
 
 
-def drips(exchange: Exchange) -> None:
-    exchange.begin(200, "text/event-stream")
-    exchange.drip(itertools.repeat(b":"))
-
-
-def fails(exchange: Exchange) -> None:
-    exchange.send(500)
-
-
 def ends_at_once(exchange: Exchange) -> None:
     exchange.begin(200, "text/event-stream", connection="close")
     exchange.wfile.write(b"retry: 0\n\n")
@@ -285,7 +276,7 @@ def test_a_session_is_ended_on_its_server_when_listening_stops(heard: ListenedSe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("act", [Exchange.hang, sends_a_huge_event, drips, ends_at_once, fails])
+@pytest.mark.parametrize("act", [Exchange.hang, sends_a_huge_event, drips_events, ends_at_once, status(500)])
 def test_a_hostile_stream_does_not_cost_the_others(
     heard: ListenedServers, tmp_path: Path, act: Callable[[Exchange], None]
 ) -> None:
@@ -327,8 +318,9 @@ def test_a_flood_is_held_up_at_its_source(heard: ListenedServers, line: bytes) -
     assert hostile.methods.count("GET") == 1
 
 
-def test_a_refused_stream_is_a_server_that_cannot_tell(heard: ListenedServers, logs: list[Any]) -> None:
-    with scripted_http(StopsAtStream(lambda exchange: exchange.send(405))) as server:
+@pytest.mark.parametrize("code", [404, 405])
+def test_a_refused_stream_is_a_server_that_cannot_tell(heard: ListenedServers, logs: list[Any], code: int) -> None:
+    with scripted_http(StopsAtStream(status(code))) as server:
         heard.targets["s"] = HttpTarget(server.url)
         heard.announce("s")
         with listening_to(heard):

@@ -21,7 +21,8 @@ from shared.intents.transitions import RetryPolicy
 from shared.upstream.followed_config import FileFollowedConfig, FollowedConfig
 from shared.upstream.mcp_json import ConfigFile, EntryProblem
 from shared.upstream.target import HttpTarget, Target
-from tests.support.builders import changed, down, up
+from tests.support.builders import down, up
+from tests.support.present import present
 from workers.emit import Emitter
 from workers.sources.mcp_json import ConfigFollower
 
@@ -116,8 +117,7 @@ def test_a_server_with_a_changed_target_is_reconciled_again(
 def test_a_server_restored_after_it_was_dropped_from_the_file_is_taken_down(followed: Followed) -> None:
     write(followed.path, a=at(1), b=at(2))
     followed.poll()
-    restored = followed.intents.intent("b")
-    assert restored is not None
+    restored = present(followed.intents.intent("b"))
     write(followed.path, a=at(1))
     followed.poll()
 
@@ -144,8 +144,7 @@ def test_the_file_takes_over_a_server_that_an_event_announced_first(followed: Fo
 
     assert followed.poll() == [("up", "a")]
 
-    intent = followed.intents.intent("a")
-    assert intent is not None
+    intent = present(followed.intents.intent("a"))
     assert (intent.announcement.url, intent.announcement.groups) == (at(1)["url"], frozenset())
 
 
@@ -222,8 +221,7 @@ def test_the_followed_file_and_its_left_out_entries_are_stored(followed: Followe
     replace(followed.path, "{")
     followed.poll()
 
-    broken = followed.store.get()
-    assert broken
+    broken = present(followed.store.get())
     assert broken.problem == f"{followed.path}: not JSON: line 1, column 2: unexpected end of input"
     assert broken.model_copy(update={"problem": None}) == usable
 
@@ -273,16 +271,6 @@ def test_earlier_servers_of_the_file_are_known_from_the_intents(followed: Follow
     assert restarted.poll() == [("down", "b"), ("up", "a")]
 
 
-def test_an_event_about_a_server_of_the_file_does_not_disturb_the_others(followed: Followed) -> None:
-    write(followed.path, a=at(1), b=at(2))
-    followed.poll()
-    Emitter(followed.intents, lambda _: None, 1.0).emit(changed("a"))
-
-    write(followed.path, a=at(1), b=at(2), c=at(3))
-
-    assert followed.poll() == [("up", "c")]
-
-
 def url(target: Target | None) -> str:
     assert isinstance(target, HttpTarget)
     return target.url
@@ -315,13 +303,6 @@ def test_an_entry_is_that_of_the_file_without_values_of_variables(path: Path) ->
 
     replace(path, "{")
     assert file.entry("a") is None
-
-
-def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
-    write(path, a=at(1))
-    file = ConfigFile(path, {})
-
-    assert file.config() is file.config()
 
 
 def test_an_unusable_file_raises_each_time(path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.support.builders import up
 from tests.support.docker_api import ScriptedDocker, scripted_docker
 from tests.support.metrics import shown
 from tests.support.ports import free_port
+from tests.support.present import present
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watcher
@@ -60,8 +61,7 @@ def test_what_runs_is_announced_and_what_is_gone_is_taken_down_by_another_watche
     watcher(DockerSource(docker.environ), intents).announce()
 
     assert running(intents) == {"docs": "http://172.18.0.2:9000/sse"}
-    intent = intents.intent("docs")
-    assert intent is not None
+    intent = present(intents.intent("docs"))
     assert intent.source == DOCKER_SOURCE
     assert intent.announcement.transport == "sse"
     assert intent.announcement.groups == {"x", "y"}
@@ -202,8 +202,7 @@ def test_a_label_with_the_id_of_a_server_of_the_file_changes_nothing_and_the_oth
     with capture_logs() as logs:
         watched.announce()
 
-    intent = intents.intent("payments")
-    assert intent is not None
+    intent = present(intents.intent("payments"))
     assert (intent.announcement, intent.status) == (of_the_file.data, "running")
     assert [(log["origin"], log["server"]) for log in logs if log["event"] == "server_not_announced"] == [
         (DOCKER_SOURCE, "payments")

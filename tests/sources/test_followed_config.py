@@ -106,18 +106,3 @@ def test_without_redis_the_state_is_in_the_data_directory(tmp_path: Path) -> Non
     FileFollowedConfig(tmp_path / FILE_NAME).put(STATE)
 
     assert read_followed_config(load_settings(data_dir=tmp_path, redis_url=None)) == STATE
-
-
-@pytest.mark.parametrize(
-    ("state", "summary"),
-    [
-        (STATE, "/mcp.json: 2 usable servers; left out: 1"),
-        (FollowedConfig(path="/mcp.json"), "/mcp.json: 0 usable servers"),
-        (
-            STATE.model_copy(update={"problem": "/mcp.json: not JSON"}),
-            "/mcp.json: not JSON; the last usable content stays in use",
-        ),
-    ],
-)
-def test_a_summary_names_the_file_and_its_problem(state: FollowedConfig, summary: str) -> None:
-    assert state.summary == summary

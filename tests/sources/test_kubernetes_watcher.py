@@ -15,6 +15,7 @@ from shared.intents.transitions import RetryPolicy
 from tests.support.kubernetes_api import ScriptedKubernetes, kubeconfig, scripted_kubernetes
 from tests.support.metrics import scraped
 from tests.support.ports import free_port
+from tests.support.present import present
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.watched import generation, running, watcher
@@ -66,8 +67,7 @@ def test_all_pages_are_listed_and_annotated_services_announced(
         "elsewhere": "https://mcp.example.org/mcp",
         "files": "http://c.prod.svc:80/mcp",
     }
-    intent = intents.intent("docs")
-    assert intent is not None
+    intent = present(intents.intent("docs"))
     assert intent.source == "toolscale/kubernetes"
     assert intent.announcement.transport == "sse"
     assert intent.announcement.groups == {"x", "y"}
@@ -145,8 +145,7 @@ def test_a_toolhive_server_is_announced_while_it_runs(intents: Intents) -> None:
         cluster.put("fetch", {"status": {"phase": "Running", "url": "http://mcp-fetch.prod.svc:8080/sse#fetch"}})
         watched.announce()
         assert running(intents) == {"prod/fetch": "http://mcp-fetch.prod.svc:8080/sse"}
-        intent = intents.intent("prod/fetch")
-        assert intent is not None
+        intent = present(intents.intent("prod/fetch"))
         assert (intent.source, intent.announcement.transport) == ("toolscale/toolhive", "sse")
 
         cluster.put("fetch", {"status": {"phase": "Failed", "url": "http://mcp-fetch.prod.svc:8080/sse"}})

@@ -23,6 +23,7 @@ from shared.text.tokens import estimate
 from tests.support.builders import World
 from tests.support.fakes import DIMENSION, SaltedEmbedder
 from tests.support.own_collections import own_collections
+from tests.support.present import present
 from workers import work
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
@@ -68,8 +69,17 @@ class Catalogue:
 
 def active_version(deps: Dependencies) -> OpenVersion:
     """Return the active index version as this process sees it now."""
-    assert deps.versions
-    return deps.versions.current()[0]
+    return present(deps.versions).current()[0]
+
+
+def store_of(deps: Dependencies) -> IndexStore:
+    """Return the store of this worker's index versions."""
+    return present(deps.versions).store
+
+
+def request_own_model(deps: Dependencies) -> None:
+    """Request the model of this worker, as its start does."""
+    present(deps.rollout).request_once()
 
 
 def tools_found(deps: Dependencies, status: str = "running") -> set[str]:
@@ -89,22 +99,18 @@ def reconcile_all(deps: Dependencies) -> None:
 
 def migrate(deps: Dependencies, released: Callable[[str], None], slice_s: float = migration.SLICE_S) -> None:
     """Run a slice of the migration with this worker's dependencies."""
-    assert deps.versions
-    migration.migrate(deps.versions, deps.intents, released, slice_s)
+    migration.migrate(present(deps.versions), deps.intents, released, slice_s)
 
 
 def maintain_index(deps: Dependencies) -> None:
     """Maintain the index as this worker's sweep does."""
-    assert deps.rollout
-    assert deps.versions
-    deps.rollout.request_once()
-    work.maintain_index(deps.versions, deps.intents, AuditRounds(1.0), lambda _: None)
+    request_own_model(deps)
+    work.maintain_index(present(deps.versions), deps.intents, AuditRounds(1.0), lambda _: None)
 
 
 def rebuild_if_lost(deps: Dependencies) -> None:
     """Rebuild a lost index with this worker's dependencies."""
-    assert deps.versions
-    recover.rebuild_if_lost(deps.versions, deps.intents)
+    recover.rebuild_if_lost(present(deps.versions), deps.intents)
 
 
 def forget_versions(shop: Catalogue) -> None:

@@ -24,6 +24,8 @@ from tests.support.index_versions import (
     maintain_index,
     migrate,
     reconcile_all,
+    request_own_model,
+    store_of,
 )
 from workers.dependencies import Dependencies
 from workers.upkeep.audit import differences
@@ -45,8 +47,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Catalogue]
         for server_id in shop.world.servers:
             shop.intents.record(up(server_id), due_in_s=0)
         reconcile_all(deps)
-        assert deps.versions
-        deps.versions.store.mark_complete(is_filled=True)
+        store_of(deps).mark_complete(is_filled=True)
         yield shop
 
 
@@ -95,8 +96,7 @@ def test_sweeps_find_a_wrong_count_and_the_next_reconciliation_repairs_it(shop: 
 
 def test_no_server_is_audited_while_the_model_changes(shop: Catalogue) -> None:
     deps = shop.worker(NEW)
-    assert deps.rollout
-    deps.rollout.request_once()
+    request_own_model(deps)
     tamper(shop, deps)
 
     with capture_logs() as during, shop.intents.lease(MIGRATION_LEASE):  # nothing is switched

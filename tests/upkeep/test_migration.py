@@ -42,9 +42,12 @@ from tests.support.index_versions import (
     maintain_index,
     migrate,
     reconcile_all,
+    request_own_model,
     running,
+    store_of,
     tools_found,
 )
+from tests.support.present import present
 from tests.support.waiting import eventually
 from workers.dependencies import Dependencies
 from workers.indexing.records import FailurePolicy
@@ -81,24 +84,21 @@ def fill(shop: Catalogue) -> None:
     reconcile_all(deps)
     shop.intents.record(down("gone"), due_in_s=0)
     reconcile_all(deps)
-    assert deps.versions
-    deps.versions.store.mark_complete(is_filled=True)
+    store_of(deps).mark_complete(is_filled=True)
 
 
 def wanting(shop: Catalogue, model: str = NEW) -> Dependencies:
     """Return a worker with the new model that has asked for it."""
     deps = shop.worker(model)
-    assert deps.rollout
-    deps.rollout.request_once()
+    request_own_model(deps)
     return deps
 
 
-def finish(deps: Dependencies) -> None:
+def finish(deps: Dependencies) -> Dependencies:
     """Migrate as sweeps do, until there is no next index version."""
-    assert deps.versions
     for _ in range(20):
-        if deps.versions.store.versions().next_version is None:
-            return
+        if store_of(deps).versions().next_version is None:
+            return deps
         migrate(deps, lambda _: None)
     raise AssertionError("still not in service")
 
@@ -124,8 +124,7 @@ def test_a_migration_that_lost_the_lease_of_a_server_requests_its_reconciliation
             return super().passages(texts)
 
     deps = replace(shop.worker(NEW, Slow), intents=cast("Intents", WithLeases(shop.intents, leases)))
-    assert deps.rollout
-    deps.rollout.request_once()
+    request_own_model(deps)
 
     migrate(deps, lambda _: None)
 
@@ -145,12 +144,6 @@ SERVERS = ("files", "clock", "gone")
 
 class Killed(BaseException):
     """The process dies: nothing of ours catches it."""
-
-
-def test_the_first_workers_model_is_in_service_at_once(shop: Catalogue) -> None:
-    service = IndexStore(shop.engine).versions()
-
-    assert (service.active, service.next_version) == (index_version(OLD), None)
 
 
 def test_another_model_takes_over_with_everything_as_it_was_and_no_server_is_asked(shop: Catalogue) -> None:
@@ -176,8 +169,7 @@ def test_marks_are_carried_over_and_held_tools_stay_held(shop: Catalogue) -> Non
         shop.intents.record(changed(server), due_in_s=0)
         reconcile(server, replace(worker, definition_changes=policy))
 
-    deps = wanting(shop)
-    finish(deps)
+    deps = finish(wanting(shop))
     shop.intents.record(changed("clock"), due_in_s=0)
     reconcile("clock", replace(deps, definition_changes="approve"))
 
@@ -186,26 +178,10 @@ def test_marks_are_carried_over_and_held_tools_stay_held(shop: Catalogue) -> Non
     assert set(states(deps)["clock"]) == {"set_alarm"}
 
 
-def test_a_server_that_was_down_is_carried_over_and_comes_back_without_embedding(shop: Catalogue) -> None:
-    deps = wanting(shop)
-    finish(deps)
-    assert tools_found(deps, "stopped") == {"gone:old_tool"}
-    embedder = active_version(deps).embedder
-    assert isinstance(embedder, SaltedEmbedder)
-    texts = len(embedder.embedded_texts)
-
-    shop.intents.record(up("gone"), due_in_s=0)
-    reconcile_all(deps)
-
-    assert "gone:old_tool" in tools_found(deps)
-    assert len(embedder.embedded_texts) == texts
-
-
 def test_a_worker_with_the_model_in_service_starts_no_migration(shop: Catalogue) -> None:
     deps = wanting(shop, OLD)
 
-    assert deps.versions
-    assert deps.versions.store.versions().next_version is None
+    assert store_of(deps).versions().next_version is None
 
 
 def test_what_changes_meanwhile_is_found_at_once_and_after_the_switch(shop: Catalogue) -> None:
@@ -334,8 +310,7 @@ def test_what_is_left_of_an_abandoned_migration_does_not_come_back(shop: Catalog
     shop.intents.record(changed("files"), due_in_s=0)
     reconcile_all(back)
 
-    deps = wanting(shop)
-    finish(deps)
+    deps = finish(wanting(shop))
 
     assert active_version(deps).version == index_version(NEW)
     assert tools_found(deps) == {"files:read_file", "clock:get_time", "clock:set_alarm"}
@@ -354,8 +329,7 @@ def test_a_migration_that_was_killed_is_continued(shop: Catalogue, visits: int) 
         migrate(wanting(shop), die)
     assert tools_found(shop.worker(NEW)) == tools_found(shop.worker(OLD))
 
-    deps = wanting(shop)
-    finish(deps)
+    deps = finish(wanting(shop))
 
     assert active_version(deps).version == index_version(NEW)
     assert states(deps) == before
@@ -367,8 +341,7 @@ def test_replicas_are_embedded_once(shop: Catalogue) -> None:
         shop.intents.record(up(name), due_in_s=0)
     reconcile_all(shop.worker(OLD))
 
-    deps = wanting(shop)
-    finish(deps)
+    deps = finish(wanting(shop))
 
     embedder = active_version(deps).embedder
     assert isinstance(embedder, SaltedEmbedder)
@@ -407,31 +380,6 @@ def test_of_two_workers_at_once_one_switches_once(shop: Catalogue) -> None:
             eventually(lambda: active_version(workers[0]).version == index_version(NEW))
 
     assert [log["event"] for log in logs].count("index_version_activated") == 1
-
-
-def test_only_one_process_switches_at_a_time(shop: Catalogue) -> None:
-    deps = wanting(shop)
-    with shop.intents.lease(MIGRATION_LEASE):
-        migrate(deps, lambda _: None)
-        assert active_version(deps).version == index_version(OLD)
-
-    migrate(deps, lambda _: None)
-
-    assert active_version(deps).version == index_version(NEW)
-
-
-def test_a_worker_copies_what_another_one_does_not_hold(shop: Catalogue) -> None:
-    first, second = wanting(shop), wanting(shop)
-    visited = list[str]()
-
-    with shop.intents.lease("gone"):  # as of a worker that copies it
-        migrate(first, visited.append)
-        assert set(visited) == {"clock", "files"}
-    migrate(second, visited.append)
-
-    assert visited[2:] == ["gone"]
-    assert tools_found(first) == {"files:read_file", "files:write_file", "clock:get_time", "clock:set_alarm"}
-    assert active_version(first).version == index_version(NEW)
 
 
 def test_a_version_to_which_many_servers_lag_is_not_activated(shop: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,31 +427,26 @@ def test_tools_of_servers_without_a_record_are_migrated_too(shop: Catalogue) -> 
         index.upsert([embedded(left)])
     assert {"left", "abandoned"}.isdisjoint(old.revisions())
 
-    deps = wanting(shop)
-    finish(deps)
+    deps = finish(wanting(shop))
 
     assert set(states(deps)) == {"files", "clock", "gone", "left"}
 
 
 def test_a_retired_index_version_is_deleted_when_no_service_searches_it(shop: Catalogue) -> None:
-    deps = wanting(shop)
-    finish(deps)
-    assert deps.versions
+    deps = finish(wanting(shop))
 
-    assert deps.versions.store.drop_retired(older_than_s=600) == []
-    assert deps.versions.store.drop_retired(older_than_s=0) == [index_version(OLD).name]
-    assert deps.versions.store.drop_retired(older_than_s=0) == []
+    assert store_of(deps).drop_retired(older_than_s=600) == []
+    assert store_of(deps).drop_retired(older_than_s=0) == [index_version(OLD).name]
+    assert store_of(deps).drop_retired(older_than_s=0) == []
     assert "files:read_file" in tools_found(deps)
 
 
 def test_a_model_that_cannot_be_loaded_is_not_asked_for(shop: Catalogue) -> None:
     deps = shop.worker(NEW, lambda model: WithoutModel(model) if model == NEW else SaltedEmbedder(model))
-    assert deps.rollout
-    assert deps.versions
 
-    deps.rollout.request_once()
+    request_own_model(deps)
 
-    assert deps.versions.store.versions().next_version is None
+    assert store_of(deps).versions().next_version is None
 
 
 def test_a_next_model_that_cannot_be_loaded_is_abandoned_and_tools_still_change(shop: Catalogue) -> None:
@@ -516,23 +459,7 @@ def test_a_next_model_that_cannot_be_loaded_is_abandoned_and_tools_still_change(
     migrate(deps, lambda _: None)
 
     assert tools_found(deps) >= {"clock:get_time", "clock:stop_watch"}
-    assert deps.versions
-    assert deps.versions.store.versions().next_version is None
-
-
-def test_a_reconciliation_writes_to_the_active_version_only(shop: Catalogue) -> None:
-    deps = wanting(shop)
-    assert deps.versions
-    shop.world.servers["clock"] = listing(definition("stop_watch"))
-    shop.intents.record(changed("clock"), due_in_s=0)
-
-    reconcile_all(deps)
-
-    _, next_version = deps.versions.current()
-    assert next_version
-    assert isinstance(next_version.embedder, SaltedEmbedder)
-    assert "scripted: stop watch" not in next_version.embedder.embedded_texts
-    assert next_version.index.tool_states("clock") == {}
+    assert store_of(deps).versions().next_version is None
 
 
 def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop: Catalogue) -> None:
@@ -540,10 +467,8 @@ def test_an_old_model_that_is_gone_is_replaced_and_meanwhile_keywords_find(shop:
         return WithoutModel(model) if model == OLD else SaltedEmbedder(model)
 
     deps = shop.worker(NEW, without_old)
-    assert deps.rollout
-    assert deps.versions
-    deps.rollout.request_once()
-    followed = LiveIndex(deps.versions)
+    request_own_model(deps)
+    followed = LiveIndex(present(deps.versions))
     found = live_catalogue(followed, load_settings())
 
     meanwhile = find_tool(FindRequest(tool_description="get time"), Scope(), found)[0]
@@ -561,8 +486,7 @@ def test_tools_from_before_index_versions_are_adopted_unchanged(shop: Catalogue)
     deps = wanting(shop, OLD)
 
     assert active_version(deps).version == index_version(OLD)
-    assert deps.versions
-    assert deps.versions.store.versions().next_version is None
+    assert store_of(deps).versions().next_version is None
     assert "files:read_file" in tools_found(deps)
 
 
@@ -594,7 +518,6 @@ def left_by_an_older_release(shop: Catalogue) -> str:
 def test_an_index_of_an_older_release_is_filled_again_before_any_savings_are_claimed(shop: Catalogue) -> None:
     older = left_by_an_older_release(shop)
     deps = shop.worker(OLD)
-    assert deps.versions
     live = LiveIndex(IndexVersions(IndexStore(shop.engine), SaltedEmbedder(OLD), SaltedEmbedder))
     found = live_catalogue(live, load_settings(no_match_threshold=-1.0))
     seen = list[tuple[int, int, tuple[int, int], bool, bool]]()
@@ -610,7 +533,7 @@ def test_an_index_of_an_older_release_is_filled_again_before_any_savings_are_cla
     reconcile("clock", deps)
     maintain_index(deps)
     ask()
-    assert deps.versions.store.drop_retired(older_than_s=-1) == []
+    assert store_of(deps).drop_retired(older_than_s=-1) == []
     reconcile_all(deps)
     maintain_index(deps)
     ask()
@@ -619,13 +542,12 @@ def test_an_index_of_an_older_release_is_filled_again_before_any_savings_are_cla
     tools, _, *state = seen[3]
     assert (tools, *state) == (4, (0, 2), False, True)
     assert tools_found(deps, "stopped") == set()
-    assert deps.versions.store.drop_retired(older_than_s=-1) == [older]
+    assert store_of(deps).drop_retired(older_than_s=-1) == [older]
 
 
 def test_a_server_that_cannot_be_listed_does_not_keep_the_index_from_being_filled(shop: Catalogue) -> None:
     left_by_an_older_release(shop)
     deps = shop.worker(OLD)
-    assert deps.versions
     shop.world.servers["clock"] = ServerTimeout("clock", "no answer")
     maintain_index(deps)
     with pytest.raises(ServerTimeout):
@@ -634,7 +556,7 @@ def test_a_server_that_cannot_be_listed_does_not_keep_the_index_from_being_fille
 
     maintain_index(deps)
 
-    assert deps.versions.store.is_filled()
+    assert store_of(deps).is_filled()
 
 
 def test_each_search_uses_one_index_version_at_every_moment(shop: Catalogue) -> None:
@@ -696,8 +618,7 @@ def test_how_far_it_is_can_be_read_beside_the_index_until_it_is_in_service(on_ed
             for server_id in held:
                 leases.enter_context(on_edge.intents.lease(server_id))
             migrate(deps, lambda _: None)
-        progress = on_edge.intents.migration()
-        assert progress is not None
+        progress = present(on_edge.intents.migration())
         assert progress.model == NEW
         shown.append((progress.done, progress.servers))
     finish(deps)

@@ -33,9 +33,7 @@ from tests.support.index_versions import (
     OLD,
     Catalogue,
     active_version,
-    catalogue,
     index_version,
-    migrate,
     reconcile_all,
     tools_found,
 )
@@ -51,41 +49,6 @@ SERVERS = [f"server-{number:02}" for number in range(40)]
 # The bundled network under the name, and with the pooling, of another model that fastembed knows.
 OTHER_MODEL = "BAAI/bge-small-en-v1.5"
 OTHER_REPOSITORY = "models--Qdrant--bge-small-en-v1.5-onnx-Q"
-
-MIGRATE = """
-import sys
-from pathlib import Path
-from tests.support.index_versions import NEW, catalogue, migrate
-
-with catalogue("edge", Path(sys.argv[1])) as shop:
-    deps = shop.worker(NEW)
-    deps.rollout.request_once()
-    for _ in range(100):
-        migrate(deps, lambda server_id: print(server_id, flush=True))
-"""
-
-
-def test_a_migration_whose_process_was_killed_is_continued_by_the_next(tmp_path: Path) -> None:
-    with catalogue("edge", tmp_path) as shop:
-        shop.world.servers = {name: listing(definition("read"), definition(f"of_{name}")) for name in SERVERS}
-        for name in SERVERS:
-            shop.intents.record(up(name), due_in_s=0)
-        reconcile_all(shop.worker(OLD))
-        before = tools_found(shop.worker(OLD))
-
-    for visits in (3, 10):
-        _kill_after(visits, tmp_path)
-        with catalogue("edge", tmp_path) as shop:
-            deps = shop.worker(NEW)
-            assert active_version(deps).version == index_version(OLD)
-            assert tools_found(deps) == before
-
-    with catalogue("edge", tmp_path) as shop:
-        deps = shop.worker(NEW)
-        for _ in range(10):
-            migrate(deps, lambda _: None)
-        assert active_version(deps).version == index_version(NEW)
-        assert tools_found(deps) == before
 
 
 SHARE = """
@@ -148,15 +111,6 @@ def test_processes_share_a_migration_and_finish_the_work_of_a_killed_one(own_red
         assert tools_found(worker) == before
         assert all(visited)
         assert len(visited[0] & visited[1]) < len(SERVERS)
-
-
-def _kill_after(visits: int, directory: Path) -> None:
-    command = [sys.executable, "-c", MIGRATE, str(directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout
-        for _ in range(visits):
-            assert process.stdout.readline()
-        process.kill()
 
 
 @pytest.fixture

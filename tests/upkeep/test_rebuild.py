@@ -38,6 +38,8 @@ from tests.support.index_versions import (
     migrate,
     rebuild_if_lost,
     reconcile_all,
+    request_own_model,
+    store_of,
     tools_found,
 )
 from tests.support.own_collections import VanishingCollections
@@ -86,8 +88,7 @@ def fill(shop: Catalogue) -> None:
     reconcile_all(deps)
     rebuild_if_lost(deps)
     reconcile_all(deps)
-    assert deps.versions
-    deps.versions.store.mark_complete(is_filled=True)
+    store_of(deps).mark_complete(is_filled=True)
 
 
 def sweep(deps: Dependencies) -> list[str]:
@@ -202,18 +203,6 @@ def test_answers_during_a_rebuild_are_marked_as_incomplete(
 
 
 @wiped
-def test_collections_that_vanished_before_a_worker_started_are_filled_by_its_first_sweep(
-    shop: Catalogue, wipe: Callable[[Catalogue], None]
-) -> None:
-    wipe(shop)
-
-    deps = shop.worker(OLD)
-    sweep(deps)
-
-    assert tools_found(deps) == TRUTH
-
-
-@wiped
 def test_a_running_query_service_reports_a_lost_index_and_answers_again(
     shop: Catalogue, wipe: Callable[[Catalogue], None]
 ) -> None:
@@ -241,15 +230,6 @@ def test_a_reconciliation_without_the_index_names_the_lost_part_and_is_repeated(
     assert "files:read_file" in tools_found(deps)
 
 
-def test_what_is_gone_is_counted_no_more_until_it_is_listed_again(shop: Catalogue) -> None:
-    deps = shop.worker(OLD)
-    wipes["the tools"](shop)
-
-    maintain_index(deps)
-
-    assert not any(record.is_listed for record in deps.index.servers())
-
-
 def test_a_new_catalogue_is_no_lost_one(tmp_path: Path) -> None:
     with catalogue("edge", tmp_path) as shop, capture_logs() as logs:
         shop.world.servers = {"files": listing(definition("read_file"))}
@@ -275,9 +255,7 @@ def test_an_index_from_before_index_versions_keeps_its_counts_during_reconciliat
 
 def test_a_lost_next_index_version_is_filled_again(shop: Catalogue) -> None:
     deps = shop.worker(NEW)
-    assert deps.versions
-    assert deps.rollout
-    deps.rollout.request_once()
+    request_own_model(deps)
     until = time.monotonic() + 0.2
     migrate(deps, lambda _: eventually(lambda: time.monotonic() > until), slice_s=0.1)
     shop.engine.drop(index_version(NEW).name)
@@ -285,7 +263,7 @@ def test_a_lost_next_index_version_is_filled_again(shop: Catalogue) -> None:
     for _ in range(5):
         migrate(deps, lambda _: None)
 
-    assert deps.versions.store.versions().active == index_version(NEW)
+    assert store_of(deps).versions().active == index_version(NEW)
     assert tools_found(deps) == TRUTH
 
 

@@ -8,6 +8,7 @@ import pytest
 from shared.errors import ServerTimeout
 from shared.intents.intent import Intent
 from tests.support.builders import WritePath, changed, definition, down, listing, up, write_path
+from tests.support.present import present
 from workers.ingest import reconcile
 from workers.sources.announcer import SourceAnnouncer
 from workers.upkeep.recover import restore_if_lost
@@ -28,9 +29,7 @@ def path(tmp_path: Path) -> WritePath:
 
 
 def intent(path: WritePath, server_id: str) -> Intent:
-    found = path.deps.intents.intent(server_id)
-    assert found is not None
-    return found
+    return present(path.deps.intents.intent(server_id))
 
 
 def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> None:
@@ -41,8 +40,7 @@ def test_every_server_of_the_index_is_known_again_as_it_was(path: WritePath) -> 
     }  # fmt: skip
     assert intent(path, "runs").announcement == up("runs", ["dev"]).data
     assert intent(path, "fails").failures == 1
-    record = path.deps.index.server("runs")
-    assert record is not None
+    record = present(path.deps.index.server("runs"))
     assert intent(path, "runs").catalogue_id == record.catalogue_id != ""
 
 

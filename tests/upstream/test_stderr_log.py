@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import stat
-import threading
-from collections.abc import Collection
 from pathlib import Path
 
 import anyio
@@ -107,6 +105,7 @@ def test_a_failure_to_store_does_not_end_the_session(tmp_path: Path) -> None:
     assert (tmp_path / "logs").read_text() == "no directory"
 
 
+@pytest.mark.process
 def test_a_failing_child_leaves_its_lines_and_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.upstream.stdio._EXIT_GRACE_S", 60.0)
     script = f"echo cannot open the database with {SECRET} >&2; exit 7"
@@ -120,26 +119,7 @@ def test_a_failing_child_leaves_its_lines_and_its_exit_code(tmp_path: Path, monk
     assert end.startswith("--- ended with exit code 7 at ")
 
 
-def test_a_slow_disk_does_not_change_the_order_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    overtaken, store = threading.Event(), StderrLog.store
-    calls: list[int] = []
-
-    def first_is_slow(self: StderrLog, lines: Collection[str]) -> None:
-        calls.append(len(lines))
-        if len(calls) == 1:
-            overtaken.wait(0.5)
-        store(self, lines)
-        overtaken.set()
-
-    monkeypatch.setattr(StderrLog, "store", first_is_slow)
-    with pytest.raises(ServerUnreachable):
-        fetch_tools_blocking("s", StdioTarget("sh", ("-c", "echo no >&2; exit 7"), log=tmp_path / "s.log"), LIMITS)
-
-    started, line, end = last_lines(tmp_path, "s", 10)
-    assert (started[:11], line, end[:9]) == ("--- started", "no", "--- ended")
-    assert calls == [2, 1]
-
-
+@pytest.mark.process
 def test_the_lines_of_a_running_child_are_stored_before_it_ends(tmp_path: Path) -> None:
     from shared.upstream.session import SessionState
     from shared.upstream.stdio import stdio_transport

@@ -12,7 +12,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from pydantic_core import to_json
 
 from shared.catalog import ToolDefinition, digest
-from shared.errors import AddressForbidden, ListingTooLarge, ServerFailed
+from shared.errors import AddressForbidden
 from shared.text.invisible import mark_text, marked
 from shared.upstream.http import GuardedHttpTransport
 from shared.upstream.messages import EventMeter
@@ -23,7 +23,6 @@ from tests.support.hostile.messages import tool
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
 from tests.support.invisible import INVISIBLE, texts_in
-from workers.fetch import definitions
 from workers.fetch.definitions import Limits, ListingBuilder, read_definition
 from workers.fetch.session import fetch_tools_blocking
 
@@ -117,16 +116,6 @@ def test_a_definition_keeps_the_order_of_its_keys_and_its_digest_ignores_it(
         assert read.wire == to_json(raw, inf_nan_mode="null").decode()
 
 
-def test_a_small_definition_that_was_read_before_is_not_validated_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = tool("read_before") | {"description": "A definition of this test alone."}
-    first = read_definition(raw, "2025-11-25", 1 << 20)
-    monkeypatch.setattr(definitions, "validate_server_result", None)
-
-    assert read_definition(dict(raw), "2025-11-25", 1 << 20)[0] is first[0]
-    with pytest.raises(TypeError):
-        read_definition(raw | {"description": "Another one."}, "2025-11-25", 1 << 20)
-
-
 def test_a_tool_that_newer_clients_must_drop_is_rejected_with_the_reason() -> None:
     headed = tool("t") | {"inputSchema": {"type": "object", "properties": {"q": {"x-mcp-header": "not a token!"}}}}
 
@@ -185,18 +174,6 @@ def test_a_quotation_is_one_short_printable_line_without_secrets() -> None:
     assert quoted.endswith('x…"')
     assert quoted.isprintable()
     assert len(quoted) < 310
-
-
-def test_the_first_verdict_stands_and_ends_the_attempt() -> None:
-    async def condemn_twice() -> SessionState:
-        watched = session_state()
-        with watched.scope:
-            watched.fail(ListingTooLarge("srv", "first"))
-            watched.fail(ServerFailed("srv", "second"))
-            await anyio.sleep_forever()
-        return watched
-
-    assert str(anyio.run(condemn_twice).error) == "srv: first"
 
 
 def test_secrets_are_looked_for_in_headers_variables_and_the_url() -> None:

@@ -15,6 +15,7 @@ from shared.intents.intents import Intents
 from shared.intents.sqlite import SqliteStorage
 from shared.intents.transitions import RetryPolicy
 from tests.support.builders import definition, down, listing, up, write_path
+from tests.support.present import present
 from workers.dependencies import Dependencies
 from workers.ingest import reconcile
 from workers.work import Work
@@ -58,8 +59,7 @@ def test_word_of_a_server_that_the_store_lost_is_recorded_once_it_is_restored(in
 
     work(intents, lambda: replace(path.deps, intents=intents)).accept(as_sent(down("s")))
 
-    intent = intents.intent("s")
-    assert intent is not None
+    intent = present(intents.intent("s"))
     assert intent.status == "stopped"
     assert intents.dead_letters(10) == []
 

@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import pytest
 from celery import Celery
@@ -40,19 +40,6 @@ def acknowledge_late(redis_url: str) -> str:
     return "nothing was raised"
 
 
-def kept_clients(redis_url: str) -> tuple[bool, bool]:
-    """Return whether a channel uses one client for two commands, and still after its connections were closed."""
-    guard_transport(lambda _reason, _item: None)
-    with Connection(redis_url) as connection:
-        channel = cast("Any", connection.default_channel)
-        with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
-            first.ping()
-        channel._disconnect_pools()
-        with channel.conn_or_acquire() as after:
-            after.ping()
-        return first is second, first is after
-
-
 def in_its_own_process(ask: Callable[[str], T], redis_url: str) -> T:
     """Return what the function returns in a new process: kombu keeps transports and connections of a process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
@@ -63,10 +50,6 @@ def test_a_message_acknowledged_after_its_connection_was_lost_raises_what_celery
     told = in_its_own_process(acknowledge_late, redis_url)
 
     assert "connection of this channel was closed" in told
-
-
-def test_a_channel_keeps_its_client_until_its_connections_are_closed(redis_url: str) -> None:
-    assert in_its_own_process(kept_clients, redis_url) == (True, False)
 
 
 def sweep_of_an_empty_queue(redis_url: str) -> int:

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from shared.catalog import Listing
 from shared.errors import IndexUnavailable
-from shared.events import ServerEvent
 from shared.index.versions import IndexVersions
 from shared.intents.intent import Intent
 from shared.service.logging import configure_logging
 from shared.settings import load_settings
-from tests.support.builders import changed, definition, down, listing, up, write_path
+from tests.support.builders import up, write_path
 from workers.celery_app import RECONCILE_SERVER, build_app, register_tasks, send_reconcile, waiting
 from workers.dependencies import Dependencies
 from workers.work import Work
@@ -74,26 +73,6 @@ def test_a_process_maintains_the_index_once_at_a_time(tmp_path: Path, monkeypatc
     work.maintain()
 
     assert parts == [0, 1]
-
-
-def test_the_result_of_a_reconciliation_is_its_outcome_in_a_few_words(tmp_path: Path) -> None:
-    path = write_path(tmp_path)
-    work = work_of(path.deps, lambda _: None, lambda: 0)
-
-    def outcome(*events: ServerEvent) -> str:
-        for event in events:
-            path.deps.intents.record(event, due_in_s=60)
-        return work.reconcile("s")
-
-    path.world.servers["s"] = listing(definition("a"), definition("b"))
-    assert outcome(up()) == "2 tools, 2 written"
-    assert outcome(changed()) == "2 tools"
-    path.world.servers["s"] = listing(definition("b"))
-    assert outcome(changed()) == "1 tool, 1 removed"
-    assert outcome(down()) == "stopped"
-    assert outcome() == "not due"
-    with path.deps.intents.lease("s"):
-        assert outcome() == "another run has the lease"
 
 
 def test_a_store_that_is_away_fills_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,28 +186,6 @@ def test_a_frozen_pool_behind_a_living_worker_turns_red(monitored: Monitored, pr
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_frozen_does_not_answer_and_is_ready_again_afterwards(monitored: Monitored) -> None:
-    with monitored.worker() as worker:
-        worker.process.send_signal(signal.SIGSTOP)
-        try:
-            eventually(lambda: monitored.answer("/readyz", within_s=2)[0] == 0)
-        finally:
-            worker.process.send_signal(signal.SIGCONT)
-        eventually(lambda: monitored.ready() == 200, what=worker.output())
-
-
-@pytest.mark.slow
-def test_an_idle_worker_stays_ready_and_one_without_a_broker_does_not(monitored: Monitored) -> None:
-    with monitored.worker() as worker:
-        with connect(monitored.composition.redis_url) as redis:
-            redis.shutdown(nosave=True)
-        eventually(lambda: monitored.check("broker") != "ok", what=worker.output())
-
-        assert monitored.ready() == 503
-        assert worker.process.poll() is None
-
-
-@pytest.mark.slow
 def test_a_worker_shows_how_it_follows_the_operators_file(monitored: Monitored, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text('{"mcpServers": {}}', encoding="utf-8")

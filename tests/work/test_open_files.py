@@ -10,6 +10,8 @@ from shared.service.process import MAX_FILES
 from tests.support.warm import run
 from workers.notifications.supervisor import FILES_PER_CONNECTION, OTHER_FILES
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))

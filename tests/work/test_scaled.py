@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -12,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 import redis
@@ -30,13 +26,10 @@ from shared.text.tokens import counter
 from tests.support.builders import changed, up
 from tests.support.hostile.garbage import GARBAGE
 from tests.support.hostile.messages import one_page, tool
-from tests.support.hostile.processes import good_stdio
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
 from tests.support.indexes import open_index
-from tests.support.ports import free_port
 from tests.support.processes import SHORT_LEASE, Composition
 from tests.support.waiting import eventually
-from tests.support.warm import run
 from workers.celery_app import ACCEPT_EVENT
 
 pytestmark = [pytest.mark.process, pytest.mark.redis]
@@ -163,23 +156,6 @@ def test_a_recorded_event_whose_message_was_lost_is_found_by_the_sweep(
             eventually(is_committed(intents, "files"), what=worker.output())
 
 
-@pytest.mark.slow
-def test_a_storm_of_events_for_one_server_costs_few_listings(
-    composition: Composition, intents: Intents, producer: Celery
-) -> None:
-    with composition.worker() as worker, gated("read_file") as (server, asked, gate):
-        announce(producer, "files", server.url)
-        assert asked.wait(60)
-        for _ in range(50):
-            announce(producer, "files", server.url)
-        eventually(lambda: _desired(intents, "files") == 51, what=worker.output())
-        gate.set()
-
-        eventually(is_committed(intents, "files"), what=worker.output())
-
-    assert server.methods.count("tools/list") <= 5
-
-
 def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worker(
     composition: Composition, intents: Intents, producer: Celery
 ) -> None:
@@ -206,40 +182,6 @@ def test_messages_that_are_no_events_are_kept_for_people_and_never_end_the_worke
         assert any(found.startswith(reason) for found in reasons), (name, reasons)
 
 
-def test_emit_records_the_event_and_a_worker_acts_on_it(composition: Composition, intents: Intents) -> None:
-    with composition.worker() as worker, gated("read_file") as (server, _, gate):
-        gate.set()
-
-        emitted = _toolscale(composition, "emit", "up", "files", "--url", server.url)
-
-        eventually(is_committed(intents, "files"), what=worker.output())
-    assert emitted.returncode == 0, emitted.stderr
-    assert "files: recorded as generation 1 (running); it will be reconciled." in emitted.stdout
-
-
-@pytest.mark.slow
-def test_emit_keeps_the_event_while_no_worker_runs(composition: Composition, intents: Intents) -> None:
-    with gated("read_file") as (server, _, gate):
-        gate.set()
-        assert _toolscale(composition, "emit", "up", "files", "--url", server.url).returncode == 0
-
-        with composition.worker() as worker:
-            eventually(is_committed(intents, "files"), what=worker.output())
-
-
-@pytest.mark.slow
-def test_a_worker_announces_the_servers_of_the_operators_file(own_redis_url: str, tmp_path: Path) -> None:
-    target = good_stdio()
-    config = tmp_path / "mcp.json"
-    servers = {"good": {"command": target.command, "args": list(target.args)}, "bad": {}}
-    config.write_text(json.dumps({"mcpServers": servers}))
-    composition = Composition(own_redis_url, tmp_path, {"TOOLSCALE_MCP_CONFIG": str(config)})
-
-    with composition.worker() as worker:
-        worker.wait_for('"event": "server_indexed"')
-        worker.wait_for("bad: expected a 'command' (stdio) or a 'url' (HTTP)")
-
-
 @pytest.mark.slow
 def test_an_endpoint_outside_the_allow_list_is_not_dialled(
     composition: Composition, intents: Intents, producer: Celery
@@ -249,39 +191,6 @@ def test_an_endpoint_outside_the_allow_list_is_not_dialled(
 
         worker.wait_for("AddressForbidden")
         eventually(lambda: _failures(intents, "metadata") >= 1)
-
-
-@pytest.mark.slow
-def test_flower_shows_the_task_and_its_server(composition: Composition, intents: Intents, producer: Celery) -> None:
-    port = free_port()
-    flower = ("flower", f"--port={port}", "--address=127.0.0.1", "--basic-auth=me:secret")
-    with composition.celery("flower", *flower), composition.worker() as worker, gated("x") as (server, _, gate):
-        gate.set()
-        eventually(lambda: "celery@" in _flower(port, "workers?refresh=1") or "worker@" in _flower(port, "workers"))
-        announce(producer, "files", server.url)
-        eventually(is_committed(intents, "files"), what=worker.output())
-
-        eventually(lambda: "toolscale.reconcile_server" in _flower(port, "tasks"))
-        assert "files" in _flower(port, "tasks")
-
-
-def _flower(port: int, path: str) -> str:
-    request = Request(f"http://127.0.0.1:{port}/api/{path}", headers={"Authorization": "Basic bWU6c2VjcmV0"})
-    try:
-        with urlopen(request, timeout=30) as response:
-            return str(response.read().decode())
-    except OSError:
-        return ""
-
-
-def _toolscale(composition: Composition, *arguments: str) -> subprocess.CompletedProcess[str]:
-    program = str(Path(sys.executable).with_name("toolscale"))
-    return run([program, *arguments], env=composition.environment)
-
-
-def _desired(intents: Intents, server_id: str) -> int:
-    intent = intents.intent(server_id)
-    return intent.desired if intent else 0
 
 
 def _failures(intents: Intents, server_id: str) -> int:

@@ -1,20 +1,18 @@
-"""Workers that die in the middle of their work: at each step of it, in a pool's process, with Redis, and on request."""
+"""Workers whose pool's processes or whose Redis are killed, and those that are asked to end."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import psutil
 import pytest
 import redis
 
-from shared.catalog import point_id
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
 from shared.intents.redis import RedisStorage
@@ -23,14 +21,12 @@ from shared.service.redis import connect
 from tests.chaos.services import RedisProcess
 from tests.support.brisk import TIMES
 from tests.support.builders import up
-from tests.support.hostile.messages import Message, cursor_of, tool
 from tests.support.hostile.scripted_http import Exchange, ScriptedServer, scripted_http
-from tests.support.hostile.scripts import on_tools_list
+from tests.support.hostile.scripts import GOOD, on_tools_list, plays
+from tests.support.present import present
 from tests.support.processes import SHORT_LEASE, Composition, Running
 from tests.support.redis_server import PROGRAM
 from tests.support.waiting import eventually
-from tests.work.test_scaled import held
-from workers.ingest import BATCH
 
 pytestmark = [
     pytest.mark.process,
@@ -38,39 +34,28 @@ pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed: apt-get install redis-server"),
 ]
 
-PAGES = 2
-TOOLS_OF_A_PAGE = 89
-NAMES = [f"tool_{number}" for number in range(PAGES * TOOLS_OF_A_PAGE)]
 WITHIN_S = 60.0
 ATTEMPTS = 3
 
 
 @dataclass
 class Site:
-    """A composition on a Redis that may be killed, a server of two pages, and the steps of its reconciliation."""
+    """A composition on a Redis that may be killed, and a server."""
 
     redis: RedisProcess
     composition: Composition
     intents: Intents
     server: ScriptedServer
-    seen: list[str] = field(default_factory=list[str])
 
     def announce(self) -> None:
         """Record that the server is up; the sweep sends the message."""
         self.intents.record(up("s", url=self.server.url), due_in_s=0)
 
     def intent(self) -> Intent:
-        intent = self.intents.intent("s")
-        assert intent is not None
-        return intent
+        return present(self.intents.intent("s"))
 
     def is_settled(self) -> bool:
         return not self.intent().is_lagging and self.intent().attempts == 0
-
-    def claims(self) -> int:
-        """Return how many texts are being counted and embedded, or written."""
-        with closing(redis.Redis.from_url(self.redis.url)) as client:
-            return len(cast("list[bytes]", client.keys("toolscale:claim:*")))
 
 
 @pytest.fixture
@@ -81,49 +66,8 @@ def site(tmp_path: Path) -> Generator[Site]:
         constants = {**SHORT_LEASE, f"{TIMES}.QUARANTINE_AFTER": ATTEMPTS, f"{TIMES}.RETRY_MAX_S": 2.0}
         composition = Composition(server.url, tmp_path, {}, constants)
         intents = opened.enter_context(closing(Intents(RedisStorage(connect(server.url)), RetryPolicy(1.0, 2.0))))
-        seen: list[str] = []
-
-        def respond(exchange: Exchange) -> None:
-            seen.append(exchange.method + (" more" if cursor_of(exchange.request_json) else ""))
-            exchange.play(_page)
-
-        scripted = opened.enter_context(scripted_http(respond))
-        yield Site(server, composition, intents, scripted, seen)
-
-
-def _page(cursor: str | None) -> Message:
-    start = int(cursor or 0)
-    page: Message = {"tools": [tool(name, f"Is {name}.") for name in NAMES[start : start + TOOLS_OF_A_PAGE]]}
-    following = start + TOOLS_OF_A_PAGE
-    return page | ({"nextCursor": str(following)} if following < len(NAMES) else {})
-
-
-STEPS: dict[str, Callable[[Site], bool]] = {
-    "the reconciliation began": lambda site: site.intent().attempts == 1,
-    "the first page was asked for": lambda site: "tools/list" in site.seen,
-    "the last page was asked for": lambda site: "tools/list more" in site.seen,
-    "a batch is embedded": lambda site: site.claims() > 0,
-    "a batch was written, and another is embedded": lambda site: 0 < site.claims() < BATCH,
-    "all was committed": lambda site: site.intent().committed == 1,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-def test_a_worker_whose_process_group_is_killed_at_any_step_leaves_nothing_that_the_next_does_not_mend(
-    site: Site, step: str
-) -> None:
-    with site.composition.beat():
-        with site.composition.worker("first") as first:
-            site.announce()
-            # on a busy machine a short step may end unseen
-            eventually(lambda: STEPS[step](site) or site.intent().committed == 1, WITHIN_S, what=step)
-            first.kill()
-        with site.composition.worker("second") as second:
-            eventually(site.is_settled, WITHIN_S, what=second.output())
-            assert second.stop() == 0
-
-    assert held(site.composition.directory).keys() == {point_id("s", name) for name in NAMES}
+        scripted = opened.enter_context(scripted_http(plays(GOOD)))
+        yield Site(server, composition, intents, scripted)
 
 
 @pytest.mark.slow
@@ -165,7 +109,7 @@ def test_a_worker_outlives_a_redis_that_is_killed_again_and_again(site: Site) ->
 
     def waits(exchange: Exchange) -> None:
         gate.wait(WITHIN_S)
-        exchange.play(_page)
+        exchange.play(GOOD)
 
     with (
         scripted_http(on_tools_list(waits)) as slow,

@@ -8,18 +8,13 @@ from typing import Literal
 import pytest
 
 from shared.errors import IndexUnavailable
-from shared.intents import times
-from toolscale.embedded.composition import SWEPT_WITHIN_S
-from workers.celery_app import LATE_AT_MOST_S
 from workers.monitoring.checks import (
-    CHECK_EVERY_S,
     IDLE_AT_MOST_S,
     Deadline,
     PeriodicCheck,
     Prolonged,
     WorkerProgress,
     WorkerSample,
-    first_problem,
 )
 
 RECONCILE_S = 30.0
@@ -50,13 +45,6 @@ def watch(clock: Steady, for_s: float, *, waiting: int, ends: bool, is_full: boo
         clock.now += STEP_S
         ended += ends
     return consumption.problem()
-
-
-def test_a_process_that_does_nothing_is_not_ready_within_half_a_minute() -> None:
-    # a message, a sample and a check follow each other
-    assert times.SWEEP_INTERVAL_S + CHECK_EVERY_S + IDLE_AT_MOST_S + CHECK_EVERY_S < 30
-    assert 2 * times.SWEEP_INTERVAL_S + LATE_AT_MOST_S + CHECK_EVERY_S < 30
-    assert SWEPT_WITHIN_S + CHECK_EVERY_S < 30
 
 
 def test_a_worker_that_takes_nothing_of_what_waits_is_in_trouble_soon(clock: Steady) -> None:
@@ -158,11 +146,6 @@ def test_no_restart_replaces_a_broker(clock: Steady) -> None:
     assert restarts(clock, ("without a broker", 3_600)) is None
     # the worker has the whole time again when the broker is back
     assert restarts(clock, ("stands still", 58), ("without a broker", 0), ("stands still", 58)) is None
-
-
-def test_the_first_of_several_problems_is_the_problem() -> None:
-    assert first_problem([lambda: None, lambda: "b", lambda: "c"])() == "b"
-    assert first_problem([lambda: None])() is None
 
 
 def test_an_error_that_a_check_did_not_expect_is_its_problem_until_the_next_run() -> None:

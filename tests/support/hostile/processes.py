@@ -7,9 +7,8 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
-from shared.upstream.target import HttpTarget, StdioTarget
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 from tests.support.warm import start
 
 _HERE = Path(__file__).resolve().parent
@@ -38,8 +37,18 @@ def callable_stdio(*wrapper: str) -> StdioTarget:
 
 
 @contextmanager
-def good_http(kind: Literal["http", "legacy", "sse"], port: int = 0, program: str = "good") -> Generator[HttpTarget]:
-    """Run a good server on loopback, at any free port or this one; connections wait until it has started."""
+def callable_target(kind: str) -> Generator[Target]:
+    """Yield a target of the server whose tools can be called: `stdio`, or a kind of `good_http`."""
+    if kind == "stdio":
+        yield callable_stdio()
+        return
+    with good_http(kind, program="callable") as target:
+        yield target
+
+
+@contextmanager
+def good_http(kind: str, port: int = 0, program: str = "good") -> Generator[HttpTarget]:
+    """Run a good server (`http`, `legacy`, `sse`) at this port or a free one; connections wait until it has started."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         command = [sys.executable, str(_HERE / f"{program}_server.py"), kind, str(listener.fileno())]
         process = start(command, pass_fds=[listener.fileno()])

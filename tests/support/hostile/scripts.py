@@ -21,6 +21,21 @@ def status(code: int) -> Respond:
     return lambda exchange: exchange.send(code, b"go away", "text/plain")
 
 
+def answers(content: object) -> Respond:
+    """Answer each request with this result."""
+    return lambda exchange: exchange.send_json({"jsonrpc": "2.0", "id": exchange.request_json["id"], "result": content})
+
+
+def hangs_up(exchange: Exchange) -> None:
+    exchange.close_connection = True
+    exchange.connection.close()
+
+
+def on_call(act: Callable[[Exchange], None]) -> Respond:
+    """Behave well until a tool is called."""
+    return lambda exchange: act(exchange) if exchange.method == "tools/call" else exchange.play(GOOD)
+
+
 def on_tools_list(act: Callable[[Exchange], None]) -> Respond:
     """Behave well until the tools are asked for."""
     return lambda exchange: act(exchange) if exchange.method == "tools/list" else exchange.play(GOOD)

@@ -1,10 +1,13 @@
-"""Errors of a scripted Qdrant server."""
+"""A scripted Qdrant server: its errors, several addresses, connections, and how collections are created."""
 
 from __future__ import annotations
 
+import itertools
+import socket
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -13,30 +16,31 @@ from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
-import httpx
 import numpy as np
 import pytest
+from urllib3 import ProxyManager
+from urllib3.connection import HTTPConnection
 
 from shared.catalog import SparseVector
 from shared.errors import ConfigInvalid, IndexLost, IndexUnavailable
-from shared.index.client import ServerClient
-from shared.index.points import (
-    CollectionSpec,
-    IndexKind,
-    NamedVector,
-    Point,
-    Vector,
-    any_of,
-    equal_to,
-    must,
-)
+from shared.index import addresses, open_store, unreachable_reason
+from shared.index.client import ServerClient, connections
+from shared.index.points import NamedVector, Point, PointCollection, Vector, any_of, equal_to, must
 from shared.index.records import SERVERS_SPEC
 from shared.index.server import BATCH_CHARACTERS, BATCH_POINTS, ServerEngine, batches
 from shared.index.tools import TOOL_INDEXES
+from shared.index.versions import IndexVersion
+from shared.settings import load_settings
 from tests.support.http_thread import SilentHandler, served
 from tests.support.indexes import open_server
 from tests.support.ports import free_port
 from tests.support.scripted_qdrant import COLLECTION, POINTS, creating, scripted_qdrant
+from toolscale.doctor.stores import check_index
+
+
+def servers_at(url: str) -> PointCollection:
+    """Return the collection of servers at these addresses."""
+    return ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
@@ -87,28 +91,11 @@ def test_a_collection_that_another_worker_made_in_the_same_moment_is_used() -> N
     assert indexed.count("/collections/servers/index") == len(SERVERS_SPEC.indexes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "schema"),
-    [
-        ("keyword", {"type": "keyword"}),
-        ("exact keyword", {"type": "keyword", "enable_hnsw": False}),
-        ("integer", {"type": "integer"}),
-        ("count", {"type": "integer", "lookup": True, "range": False, "enable_hnsw": False}),
-    ],
-)
-def test_only_keys_that_searches_filter_by_get_links_in_the_graph(kind: IndexKind, schema: object) -> None:
-    bodies = dict[str, Any]()
-    with scripted_qdrant(creating({"/collections/tools"}), bodies=bodies) as url:
-        ServerEngine(ServerClient(url, None)).ensure(CollectionSpec("tools", {"key": kind}))
-
-    assert bodies["/collections/tools/index"] == {"field_name": "key", "field_schema": schema}
-
-
 @pytest.mark.parametrize("status", ["acknowledged", "wait_timeout"])
 def test_a_write_that_was_only_noted_is_none_since_what_is_read_next_would_lack_it(status: str) -> None:
     noted = {"operation_id": 1, "status": status}
     with scripted_qdrant(lambda _method, _path: (200, noted)) as url:
-        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        servers = servers_at(url)
         writes: list[Callable[[], None]] = [
             lambda: servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})]),
             lambda: servers.delete(["00000000-0000-0000-0000-000000000001"]),
@@ -145,7 +132,7 @@ def test_writes_go_through_the_leader_of_a_shard_so_that_replicas_do_not_come_to
     asked: list[str] = []
     done = {"operation_id": 1, "status": "completed"}
     with scripted_qdrant(lambda _method, _path: (200, done), asked) as url:
-        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        servers = servers_at(url)
 
         servers.upsert([Point("00000000-0000-0000-0000-000000000001", {})])
         servers.delete(["00000000-0000-0000-0000-000000000001"])
@@ -162,7 +149,7 @@ def test_points_are_written_in_one_request_with_their_vectors() -> None:
         "bm25": SparseVector((3,), (1.0,)),
     }
     with scripted_qdrant(lambda _method, _path: (200, done), asked, bodies) as url:
-        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        servers = servers_at(url)
 
         servers.upsert([Point(HIT, {"server_id": "files", "source": None}, vectors)])
 
@@ -181,7 +168,7 @@ def test_a_search_of_several_lists_is_one_request_for_ids_and_scores() -> None:
     asked, bodies = list[str](), dict[str, Any]()
     lists = [{"points": [{"id": HIT, "version": 7, "score": score}]} for score in (0.9, 3.5)]
     with scripted_qdrant(lambda _method, _path: (200, lists), asked, bodies) as url:
-        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        servers = servers_at(url)
 
         found = servers.query(
             [BY_MEANING, BY_WORDS], must(equal_to("status", "running")), 5, must(any_of("groups", ("dev",)))
@@ -201,7 +188,7 @@ def test_facets_and_counts_are_exact_and_of_the_matching_points() -> None:
     asked, bodies = list[str](), dict[str, Any]()
     answer = {"hits": [{"value": 3, "count": 2}], "count": 5}
     with scripted_qdrant(lambda _method, _path: (200, answer), asked, bodies) as url:
-        servers = ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC)
+        servers = servers_at(url)
         where = must(equal_to("status", "running"))
 
         assert (servers.facet("revision", where, 9), servers.count(where)) == ({3: 2}, 5)
@@ -215,14 +202,7 @@ def test_facets_and_counts_are_exact_and_of_the_matching_points() -> None:
 @pytest.mark.parametrize(("status", "lists"), [(200, [{"points": [{"id": HIT}]}]), (200, None), (503, None)])
 def test_a_search_without_readable_scores_is_unavailable(status: int, lists: object) -> None:
     with scripted_qdrant(lambda _method, _path: (status, lists)) as url, pytest.raises(IndexUnavailable):
-        ServerEngine(ServerClient(url, None)).collection(SERVERS_SPEC).query([BY_MEANING], {}, 5)
-
-
-def test_a_search_goes_to_the_next_address_while_the_first_one_does_not_answer() -> None:
-    with scripted_qdrant(lambda _method, _path: (200, [POINTS])) as url:
-        servers = ServerEngine(ServerClient(f"http://127.0.0.1:{free_port()},{url}", None)).collection(SERVERS_SPEC)
-
-        assert servers.query([BY_MEANING], {}, 5) == [{}]
+        servers_at(url).query([BY_MEANING], {}, 5)
 
 
 @pytest.mark.parametrize(("nodes", "requests"), [(1, 1), (2, 2)])
@@ -232,7 +212,7 @@ def test_a_read_goes_to_another_node_while_the_first_one_loads_its_shards(nodes:
         scripted_qdrant(lambda _method, _path: (500, None), asked) as starting,
         scripted_qdrant(lambda _method, _path: (200, POINTS), asked) as ready,
     ):
-        servers = ServerEngine(ServerClient(",".join((starting, ready)[:nodes]), None)).collection(SERVERS_SPEC)
+        servers = servers_at(",".join((starting, ready)[:nodes]))
         with nullcontext() if nodes > 1 else pytest.raises(IndexUnavailable, match="500"):
             assert servers.scroll({}, 5) == ([], None)
 
@@ -244,18 +224,6 @@ def test_reads_send_the_key() -> None:
         ServerEngine(client).collection(SERVERS_SPEC).retrieve([HIT])
 
     assert [headers["api-key"] for headers in requests.headers] == ["a-key"]
-
-
-def test_requests_share_a_connection_and_ask_for_whole_responses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.index.client.LIMITS", httpx.Limits(keepalive_expiry=60))
-    # a chunked response ends with a packet of its own, 40 ms after the others
-    body = b'{"result": {"collections": []}, "status": "ok", "time": 0}'
-    with recorded(body) as requests, closing(ServerClient(requests.url, None)) as client:
-        for _ in range(3):
-            client.get_collections()
-
-    assert len(set(requests.clients)) == 1
-    assert {headers["Accept-Encoding"] for headers in requests.headers} == {"identity"}
 
 
 def test_reads_share_a_connection_until_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +280,7 @@ def recorded(body: bytes) -> Generator[Recorded]:
         yield requests
 
 
+@pytest.mark.process
 def test_a_process_that_embeds_nothing_opens_a_server_without_loading_what_embeds() -> None:
     program = (
         "import sys; from shared.index import open_engine; from shared.settings import load_settings\n"
@@ -323,3 +292,224 @@ def test_a_process_that_embeds_nothing_opens_a_server_without_loading_what_embed
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
     assert loaded.stdout.strip() == "set()"
+
+
+# --- several addresses in QDRANT_URL ---
+
+
+def nowhere() -> str:
+    return f"http://127.0.0.1:{free_port()}"
+
+
+def test_requests_go_to_the_next_address_while_the_first_one_does_not_answer() -> None:
+    asked: list[str] = []
+    with scripted_qdrant(creating(set()), asked) as url:
+        engine = ServerEngine(ServerClient(f"{nowhere()},{nowhere()},{url}", None))
+
+        assert [engine.exists("servers"), engine.exists("servers")] == [False, False]
+
+    assert asked == ["/collections/servers/exists"] * 2
+
+
+def test_no_address_that_answers_is_unavailable() -> None:
+    with pytest.raises(IndexUnavailable, match="refused"):
+        ServerEngine(ServerClient(f"{nowhere()},{nowhere()}", None)).names()
+
+
+def test_a_node_that_comes_back_is_used_when_the_other_one_dies() -> None:
+    first = free_port()
+    with scripted_qdrant(creating(set())) as second:
+        engine = ServerEngine(ServerClient(f"http://127.0.0.1:{first},{second}", None))
+        assert not engine.exists("servers")
+    with scripted_qdrant(creating({"/collections/servers"}), port=first):
+        assert engine.exists("servers")
+
+
+def exists(engine: ServerEngine) -> object:
+    return engine.exists("servers")
+
+
+def scroll(engine: ServerEngine) -> object:
+    return engine.collection(SERVERS_SPEC).scroll({}, 5)
+
+
+@pytest.mark.parametrize("ask", [exists, scroll])
+def test_a_request_is_repeated_once_when_a_server_closes_its_connection(ask: Callable[[ServerEngine], object]) -> None:
+    closed = itertools.count()
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        if next(closed) == 0:
+            raise ConnectionAbortedError
+        return 200, {"exists": True, "points": []}
+
+    with scripted_qdrant(answer) as url, closing(ServerEngine(ServerClient(url, None))) as engine:
+        assert ask(engine)
+
+    assert next(closed) == 2
+
+
+@pytest.mark.parametrize("idle_s", [0.0, 60.0])
+def test_a_connection_that_was_idle_is_opened_again(idle_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.index.client.IDLE_S", idle_s)
+    monkeypatch.setattr(SilentHandler, "protocol_version", "HTTP/1.1")  # which keeps connections
+    connected = itertools.count()
+    connect = HTTPConnection.connect
+
+    def counted(connection: HTTPConnection) -> None:
+        next(connected)
+        connect(connection)
+
+    monkeypatch.setattr(HTTPConnection, "connect", counted)
+    with (
+        scripted_qdrant(lambda _method, _path: (200, {"points": []})) as url,
+        closing(ServerEngine(ServerClient(url, None))) as engine,
+    ):
+        for _ in range(3):
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
+
+    assert next(connected) == (1 if idle_s else 3)
+
+
+def test_a_read_goes_to_the_next_address_where_the_handshake_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.index.client.CONNECT_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, scripted_qdrant(creating(set())) as url:
+        client = ServerClient(f"https://127.0.0.1:{silent.getsockname()[1]},{url}", None)
+        with closing(ServerEngine(client)) as engine:
+            assert engine.collection(SERVERS_SPEC).scroll({}, 5) == ([], None)
+
+
+def test_a_read_after_the_end_of_its_client_is_unavailable() -> None:
+    with scripted_qdrant(creating(set())) as url:
+        engine = ServerEngine(ServerClient(url, None))
+        collection = engine.collection(SERVERS_SPEC)
+        engine.close()
+
+        with pytest.raises(IndexUnavailable, match="closed"):
+            collection.scroll({}, 5)
+
+
+def test_a_password_of_a_proxy_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://user:p%40ss@proxy.lan:3128")
+
+    manager = connections("http://node:6333")
+
+    assert isinstance(manager, ProxyManager)
+    assert manager.proxy_headers["proxy-authorization"] == f"Basic {b64encode(b'user:p@ss').decode()}"
+
+
+@pytest.mark.parametrize("address", ["http://node", "http://node:6333", "http://node:6333/", " http://node "])
+def test_an_address_has_the_port_of_qdrant(address: str) -> None:
+    assert addresses(f"{address},https://other:443/path") == ("http://node:6333", "https://other:443/path")
+
+
+def test_any_node_that_answers_is_reachable() -> None:
+    with scripted_qdrant(lambda _method, _path: (200, None)) as url:
+        assert unreachable_reason(f"{nowhere()},{url}") is None
+    reason = unreachable_reason(f"{nowhere()},{nowhere()}")
+    assert reason
+    assert reason.startswith("ConnectError")
+
+
+@pytest.mark.parametrize("url", ["node:6333", "http://node, http://other", "http://node,other", "http://node,"])
+def test_an_address_without_a_scheme_ends_the_start(url: str) -> None:
+    with pytest.raises(ConfigInvalid, match="QDRANT_URL"):
+        load_settings(qdrant_url=url)
+
+
+def test_line_ends_around_the_key_are_ignored() -> None:
+    assert load_settings(qdrant_api_key="a-key\n").qdrant_api_key == "a-key"
+
+
+# --- options of collections, and collections that another process is creating ---
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (5, 2)])
+def test_collections_of_a_cluster_get_two_replicas_without_a_setting(nodes: int, replicas: int) -> None:
+    bodies: dict[str, Any] = {}
+    with scripted_qdrant(creating(set()), bodies=bodies, nodes=nodes) as url:
+        open_server(url, "tools", 4).close()
+
+    created = {path: body for path, body in bodies.items() if path.count("/") == 2}
+    assert {path: body["replication_factor"] for path, body in created.items()} == dict.fromkeys(
+        ("/collections/servers", "/collections/tools", "/collections/toolsets"), replicas
+    )
+
+
+def test_the_options_of_collections_are_passed_at_each_creation() -> None:
+    bodies: dict[str, Any] = {}
+    options = "shard_number=3 replication_factor=4 write_consistency_factor=2 on_disk=true on_disk_payload=false"
+    settings = load_settings(qdrant_collection=f"{options} quantization=int8")
+    with (
+        scripted_qdrant(creating(set()), bodies=bodies, nodes=3) as url,
+        closing(open_store(settings.model_copy(update={"qdrant_url": url}))) as store,
+    ):
+        store.ensure(IndexVersion("models/one", 4))
+        store.ensure(IndexVersion("models/two", 4))
+
+    created = {path: body for path, body in bodies.items() if path.count("/") == 2}
+    assert len(created) == 4
+    for path, body in created.items():
+        asked = {name: value for name, value in body.items() if name.endswith(("number", "factor", "payload"))}
+        assert asked == {
+            "shard_number": 3,
+            "replication_factor": 4,
+            "write_consistency_factor": 2,
+            "on_disk_payload": False,
+        }
+        assert body["quantization_config"]["scalar"] == {"type": "int8", "always_ram": True}
+        assert all(vector["on_disk"] for vector in body["vectors"].values())
+        assert all(vector["index"] == {"on_disk": True} for vector in body["sparse_vectors"].values())
+        assert bool(body["vectors"]) == ("tools__" in path)
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_a_collection_that_cannot_be_read_yet_is_waited_for(status: int) -> None:
+    usual, refusals = creating(set()), itertools.count()
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        is_early = path.endswith("/tools/points/scroll") and next(refusals) < 3
+        return (status, None) if is_early else usual(method, path)
+
+    with scripted_qdrant(answer) as url:
+        open_server(url, "tools", 4).close()
+
+    assert next(refusals) == 4
+
+
+def test_a_collection_that_stays_unreadable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.index.server.CREATION_S", 0.2)
+    usual = creating(set())
+    with (
+        scripted_qdrant(lambda method, path: (500, None) if "scroll" in path else usual(method, path)) as url,
+        pytest.raises(IndexUnavailable, match="500"),
+    ):
+        open_server(url, "tools", 4)
+
+
+@pytest.mark.parametrize(("version", "is_old"), [("1.18.3", True), ("1.19.0", False), ("2.0.0-dev", False)])
+def test_doctor_warns_of_a_server_that_weighs_words_by_the_tools_of_all(version: str, *, is_old: bool) -> None:
+    usual = creating({"/collections/servers", "/collections/toolsets"})
+
+    def answer(method: str, path: str) -> tuple[int, object]:
+        return (200, []) if path == "/collections/servers/points" else usual(method, path)
+
+    with scripted_qdrant(answer, version=version) as url:
+        findings = list(check_index(load_settings(qdrant_url=url)))
+
+    warnings = [finding.found for finding in findings if finding.level == "warning"]
+    assert warnings == [f"Qdrant {version}, older than 1.19"] * is_old
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("shards=2", "qdrant_collection.shards .* unknown"),
+        ("replication_factor=0", "qdrant_collection.replication_factor .* 1 or more"),
+        ("on_disk", "qdrant_collection.on_disk .* true or false"),
+        ("quantization=binary", "qdrant_collection.quantization .* 'int8'"),
+        ("on_disk=true on_disk=false", "qdrant_collection .* twice"),
+    ],
+)
+def test_an_option_that_qdrant_does_not_have_ends_the_start(options: str, message: str) -> None:
+    with pytest.raises(ConfigInvalid, match=message):
+        load_settings(qdrant_collection=options)

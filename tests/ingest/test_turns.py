@@ -1,4 +1,4 @@
-"""Stdio servers take turns to start, and a crowd costs no server its place."""
+"""Stdio servers take turns to start, and large lists take slots; a crowd costs no server its place."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from shared.errors import ServerTimeout, ServerUnreachable
 from shared.intents.intent import Intent
+from shared.upstream.session import SMALL_BYTES, SMALL_NODES, SessionState
 from tests.support.builders import WritePath, up, up_stdio, write_path
+from tests.support.present import present
 from tests.support.waiting import eventually
-from workers.fetch.turns import FetchInterrupted, StartTurns, interrupt_fetches
+from workers.fetch.turns import FetchInterrupted, LargePayloadSlots, StartTurns, interrupt_fetches
 from workers.ingest import reconcile
 
 
@@ -72,9 +75,7 @@ def after_failure(path: WritePath, error: Exception, turns: StartTurns, *, annou
 
     with pytest.raises(type(error)):
         reconcile("s", replace(path.deps, list_server=fail, starts=turns))  # type: ignore[arg-type]
-    intent = path.deps.intents.intent("s")
-    assert intent is not None
-    return intent
+    return present(path.deps.intents.intent("s"))
 
 
 def test_after_a_timeout_in_a_crowd_the_next_try_does_not_wait_for_the_backoff(path: WritePath) -> None:
@@ -116,3 +117,49 @@ def test_a_server_that_times_out_again_and_again_waits_for_the_backoff_in_any_cr
             pending.append(intent.message_pending)
 
     assert pending == [True, True, True, True, False]
+
+
+# --- slots for large lists ---
+
+
+def test_a_limited_number_of_servers_have_a_slot_at_a_time() -> None:
+    slots = LargePayloadSlots(2)
+
+    with slots.released("a"):
+        assert [slots.try_acquire(each) for each in ("a", "b", "c", "a")] == [True, True, False, True]
+
+    assert [slots.try_acquire(each) for each in ("b", "c", "a")] == [True, True, False]
+
+
+def test_many_threads_never_have_more_slots_than_the_limit() -> None:
+    slots = LargePayloadSlots(3)
+
+    with ThreadPoolExecutor(16) as pool:
+        taken = list(pool.map(slots.try_acquire, map(str, range(200))))
+
+    assert sum(taken) == 3
+
+
+def test_a_small_message_waits_for_no_slot() -> None:
+    async def hold() -> None:
+        evidence = SessionState("s", anyio.CancelScope(), may_hold_large=lambda: False)
+        with anyio.fail_after(30):
+            await evidence.wait_for_slot(SMALL_BYTES, SMALL_NODES)
+
+    anyio.run(hold)
+
+
+@pytest.mark.parametrize(("size_bytes", "nodes"), [(SMALL_BYTES + 1, 0), (0, SMALL_NODES + 1)])
+def test_a_large_message_waits_and_the_servers_time_does_not_run(size_bytes: int, nodes: int) -> None:
+    answers = iter([False, False, False, True])
+
+    async def hold() -> float:
+        with anyio.CancelScope(deadline=anyio.current_time() + 0.1) as scope:
+            evidence = SessionState("s", scope, may_hold_large=lambda: next(answers))
+            began = scope.deadline
+            await evidence.wait_for_slot(size_bytes, nodes)
+            return scope.deadline - began
+        raise AssertionError("the time ran out while waiting")
+
+    assert anyio.run(hold) >= 0.15
+    assert next(answers, None) is None
