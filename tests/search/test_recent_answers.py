@@ -16,9 +16,9 @@ from query.kept import MOST_RECENT, RECENT_S, Recent
 from query.records import Ledger
 from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
-from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
 from tests.support.builders import Clock
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import record_of
 
 SERVERS, GROUPS = ("time", "files"), ("red", "blue")
 NAMES = ("get_time", "read_file", "convert_time")
@@ -44,20 +44,7 @@ class World:
         tools = [make_tool(server, name, groups=[group]) for name in sorted(names)]
         self.index.delete(server, set(NAMES) - names)
         self.index.upsert([ingested(tool, self.embedder) for tool in tools])
-        sums: dict[Encoding, int] = {"cl100k_base": 10 * len(tools)}
-        self.index.put_server(
-            ServerRecord(
-                server_id=server,
-                endpoint=Endpoint(),
-                groups=frozenset({group}),
-                features_version=FEATURES_VERSION,
-                last_listed_at=1.0,
-                tool_count=len(tools),
-                tokens=sums,
-                model_tokens=sums,
-                revision=next(self._revisions),
-            )
-        )
+        self.index.put_server(record_of(server, tools, groups=[group], revision=next(self._revisions)))
 
     def answer(self, caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
         """Return the answer as a client gets it, without its random cursor."""
