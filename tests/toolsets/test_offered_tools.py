@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -20,18 +20,15 @@ from query.toolsets import offers
 from query.toolsets.offers import with_toolset
 from shared.catalog import (
     ENCODINGS,
-    FEATURES_VERSION,
     Encoding,
-    Endpoint,
     IndexedTool,
     Scope,
-    ServerRecord,
     ToolPage,
-    point_id,
 )
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import record_of
 from tests.support.profiles import examples
 
 SERVERS = ("a", "b", "c")
@@ -75,19 +72,8 @@ class Site:
             tools = [tool_of(key, tokens) for key, tokens in fleet.items() if key[0] == server]
             self.index.delete(server, self.index.tool_states(server))
             self.index.upsert([ingested(tool, EMBEDDER) for tool in tools])
-            self.index.put_server(self._record(server, tools))
-
-    def _record(self, server: str, tools: Sequence[IndexedTool]) -> ServerRecord:
-        return ServerRecord(
-            server_id=server,
-            endpoint=Endpoint(),
-            features_version=FEATURES_VERSION,
-            last_listed_at=1.0,
-            tool_count=len(tools),
-            tokens={each: sum(tool.token_counts[each] for tool in tools) for each in ENCODINGS},
-            model_tokens={each: sum(tool.model_counts[each] for tool in tools) for each in ENCODINGS},
-            revision=1 + max((record.revision for record in self.index.servers()), default=0),
-        )
+            revision = 1 + max((record.revision for record in self.index.servers()), default=0)
+            self.index.put_server(record_of(server, tools, revision=revision))
 
     def ask(self, caller: Caller, **arguments: Any) -> tuple[dict[str, Any], list[Key]]:
         """Return an answer of `find_tool`, and the tools of the toolset in `tools/list`."""
@@ -192,15 +178,3 @@ def test_a_caller_without_directly_offered_tools_gets_the_whole_baseline() -> No
 
     assert [metrics["baseline_tokens"] for metrics in answers] == [110, 1_110]
     assert [metrics["net_tokens_saved"] + metrics["answer_tokens"] for metrics in answers] == [55, 555]
-
-
-def test_of_a_large_toolset_the_tools_that_are_not_offered_are_saved() -> None:
-    fleet = {("a", f"read_{number}"): (10, 7) for number in range(offers.MAX_DIRECT + 44)}
-    site = site_of(fleet, Toolset(name="t", tools=("a",)))
-    listed = sorted(fleet, key=lambda key: point_id(*key))[: offers.MAX_DIRECT]
-
-    answer, _ = site.ask(Caller("ann", toolset="t"), detail="detailed")
-
-    check(answer, fleet, fleet, listed)
-    assert answer["token_metrics"]["baseline_tokens"] == 440
-    assert answer["token_metrics"]["tokens_saved"] == 360
