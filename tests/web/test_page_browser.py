@@ -32,6 +32,7 @@ PAGES = (
     "/ui/servers/hostile",
     "/ui/find?q=alert",
     "/ui/find?q=look+up+a+record",
+    "/ui/tools/good%3Atool_000",
     "/ui/advice",
     "/ui/history",
     "/ui/servers/nothing",
@@ -136,6 +137,21 @@ def test_a_search_works_without_scripts(chromium: Browser, service: str) -> None
     assert re.search(r"tool_\d{3} of good and 1 other server\s+\d+ tokens", text), text
     assert "Saved" in text
     assert tab.problems == []
+
+
+def test_a_click_selects_a_whole_call_to_copy(chromium: Browser, service: str) -> None:
+    tab = chromium.tab(scripts=False)
+    tab.open(f"{service}/ui/find?q=look+up+a+record")
+
+    tab.evaluate("document.querySelector('.hits details').open = true")
+    tab.evaluate("document.querySelector('.hits pre').scrollIntoView({block: 'center'})")
+    place = tab.evaluate(
+        "(box => ({x: box.x + 30, y: box.y + 20}))(document.querySelector('.hits pre').getBoundingClientRect())"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.call("Input.dispatchMouseEvent", {"type": kind, **place, "button": "left", "clickCount": 1})
+
+    assert set(json.loads(tab.evaluate("getSelection().toString()"))) == {"tool_name", "parameters"}
 
 
 def test_a_server_of_the_file_shows_its_command_and_the_latest_next_reconciliation(

@@ -45,7 +45,3 @@ def test_colours_that_meet_can_be_told_apart(scheme: str, ink: str, paper: str, 
 
 def test_the_dark_scheme_has_a_colour_for_each_of_the_light_one() -> None:
     assert colours("dark").keys() == colours("light").keys()
-
-
-def test_black_on_white_is_the_highest_contrast() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
