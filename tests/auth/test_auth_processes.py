@@ -26,11 +26,6 @@ CALL = {"tool_description": "what time is it?"}
 each_command = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @contextmanager
 def serving(directory: Path, command: tuple[str, ...], **settings: str) -> Generator[tuple[Running, str]]:
     """Run the command on an empty index; yield it and the URL that this machine reaches it by."""
