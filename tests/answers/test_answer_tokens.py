@@ -154,15 +154,6 @@ def test_where_no_number_equals_the_tokens_of_its_text_the_larger_one_is_returne
     assert differing, "no case of this test has no fixed point"
 
 
-def test_the_tokens_of_a_number_depend_on_its_digits_and_sign_alone() -> None:
-    for encoding in ENCODINGS:
-        count = counting(encoding)
-        for sign in ("", "-"):
-            for first, end in ((1, 10), (10, 100), (100, 1_000), (1_000, 10_000)):
-                found = {count(f'"answer_tokens":{sign}{number},"n') for number in range(first, end)}
-                assert len(found) == 1, (encoding, sign, first)
-
-
 # --- counts of the parts of a text, which are remembered ---
 
 SEPARATORS = (',{"name":"', ',{"', '}],"', '":"', "'s", "\n", " ", "}", '"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
+from prometheus_client import CollectorRegistry, generate_latest
 
 from query.catalogue import Catalogue
 from query.mcp import service_of
@@ -76,8 +78,11 @@ async def test_a_name_that_a_caller_makes_up_becomes_no_time_series() -> None:
     assert not any("made_up" in name for name in shown())
 
 
-def gauges_of(catalogue: Catalogue) -> dict[str, float]:
-    return shown(CatalogueGauges(lambda: catalogue.ledger.known(Scope())))
+def gauges_of(known: Sequence[ServerRecord]) -> dict[str, float]:
+    """Return the gauges of a catalogue of these servers, without the other metrics of this process."""
+    registry = CollectorRegistry()
+    registry.register(CatalogueGauges(lambda: known))
+    return samples(generate_latest(registry).decode())
 
 
 def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
@@ -90,7 +95,7 @@ def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
         record("new", ago_s=None),
     )
 
-    found = gauges_of(catalogue)
+    found = gauges_of(catalogue.ledger.known(Scope()))
 
     states = {"listed": 2, "stale": 1, "quarantined": 1, "stopped": 1, "waiting": 1, "failing": 0, "installing": 0}
     assert {state: found[f'toolscale_servers{{state="{state}"}}'] for state in states} == states
@@ -116,9 +121,7 @@ def test_the_states_of_servers_add_up_to_the_known_servers(
         for number, (status, ago_s, stale_since, version) in enumerate(servers)
     ]
 
-    shown_now = shown(CatalogueGauges(lambda: known))
-
-    states = {name: value for name, value in shown_now.items() if name.startswith("toolscale_servers{")}
+    states = {name: value for name, value in gauges_of(known).items() if name.startswith("toolscale_servers{")}
 
     assert sum(states.values()) == len(known)
     never = [server for server in known if server.status == "running" and server.last_listed_at is None]

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from shared.text.embedding import FastEmbedder
 from tests.support.builders import up
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
 from tests.support.filled import fill
+from tests.support.waiting import eventually
 from toolscale.app import app as toolscale
 
 pytestmark = pytest.mark.process
@@ -93,11 +93,9 @@ def beside(url: str, path: str) -> str:
     return url.removesuffix("/mcp") + path
 
 
-def wait_for(status: int, url: str, seconds: float = 60) -> None:
-    """Poll until the address answers with this status."""
-    deadline = time.monotonic() + seconds
-    while (found := httpx2.get(url).status_code) != status:
-        assert time.monotonic() < deadline, f"expected {status} from {url}, still {found}"
+def wait_for(status: int, url: str) -> None:
+    """Wait until the address answers with this status."""
+    eventually(lambda: httpx2.get(url).status_code == status, what=f"{status} from {url}")
 
 
 def check(answer: dict[str, Any]) -> None:

@@ -22,7 +22,6 @@ from query.find import (
 from query.records import Ledger
 from query.search.request import FindRequest
 from shared.catalog import Scope, ToolDefinition
-from shared.errors import IndexUnavailable
 from shared.text.embedding import Embedder
 from tests.support.fakes import FakeEmbedder, FakeIndex, WithoutModel, make_tool
 from tests.support.filled import index_of
@@ -168,15 +167,6 @@ def test_a_stale_server_s_tools_say_since_when_and_a_warning_names_it() -> None:
     assert "stale_since" not in find(index_of(make_tool("fs", "read"))).as_object()["tools"][0]
 
 
-def test_in_the_smallest_answer_the_warning_alone_names_the_stale_server() -> None:
-    tools = [make_tool("fs", f"read_{number}", "Read a long file " * 12) for number in range(8)]
-
-    answer = find(index_of(*tools, stale_since=1.0), max_tokens=200).as_object()
-
-    assert all(set(tool) == {"name"} for tool in answer["tools"])
-    assert answer["warnings"][0] == "Tools of fs may be out of date: their servers did not answer."
-
-
 def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() -> None:
     tool = make_tool("fs", "read")
     tool = replace(tool, definition=ToolDefinition.from_wire(r'{"name": "read", "description": "a \ud800 b"}'))
@@ -184,14 +174,6 @@ def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() 
     answer = find(index_of(tool))
 
     assert json.loads(answer.model_dump_json())["tools"][0]["description"] == "a ? b"
-
-
-def test_an_unreachable_index_is_an_error_and_not_an_empty_answer() -> None:
-    index = index_of(make_tool())
-    index.is_down = True
-
-    with pytest.raises(IndexUnavailable):
-        find(index)
 
 
 def test_each_step_of_a_task_finds_its_tool() -> None:

@@ -86,12 +86,6 @@ def test_stale_replicas_are_shown_after_fresh_ones() -> None:
     assert found.served_by.servers == ["web2", "web3", "web0"]
 
 
-def test_one_usable_replica_is_a_server_like_any_other() -> None:
-    (found,) = find(fleet(5), servers=["web3"], limit=1).tools
-
-    assert (found.name, found.served_by) == ("web3:get-sum", None)
-
-
 def at(path: str) -> Endpoint:
     return Endpoint(url=f"http://data.example{path}")
 

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -283,13 +282,3 @@ def test_a_task_of_another_tool_category_is_no_match_at_the_same_similarity(bund
     assert closest(elsewhere, bundled) == pytest.approx(closest(here, bundled), abs=0.04)
     assert [answer.no_match for answer in answers] == [True, None]
     assert answers[1].tools[0].first_server[0] == "git"
-
-
-def test_every_tool_category_is_nearest_to_its_own_tools(bundled: Embedder) -> None:
-    own = bundled.passages([f"{kind}: list {of.split(', ')[0]}" for kind, of in CATEGORIES.items()])
-    kinds = [*(kind for kind, of in CATEGORIES.items() for _ in of.split(", ")), *CATEGORIES]
-
-    nearest: list[int] = np.argmax(own @ category_vectors(bundled).T, axis=1).tolist()
-
-    right = sum(kinds[number] == kind for number, kind in zip(nearest, CATEGORIES, strict=True))
-    assert right > 0.9 * len(CATEGORIES)

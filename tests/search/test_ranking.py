@@ -20,7 +20,6 @@ from query.search.ranking import (
     round_robin,
     similarity,
     with_best_clause,
-    z_scores,
 )
 from shared.catalog import Candidates, point_id
 
@@ -104,12 +103,6 @@ def candidates(
     return Candidates(depth, name or {}, text or {}, terms or {})
 
 
-def test_scores_are_measured_in_standard_deviations_from_their_mean() -> None:
-    assert z_scores(np.array([1.0, 2.0, 3.0])) == pytest.approx([-1.2247, 0, 1.2247], abs=1e-4)
-    assert z_scores(np.array([5.0, 5.0])).tolist() == [0.0, 0.0]
-    assert z_scores(np.array([])).tolist() == []
-
-
 def test_closeness_lies_between_the_mean_and_the_higher_of_both_cosines() -> None:
     assert similarity(candidates(name={"a": 0.8}, text={"a": 0.4}), ["a"]) == pytest.approx([0.7])
 
@@ -136,10 +129,6 @@ def test_words_and_meaning_both_count_and_meaning_counts_more() -> None:
     scores = rank(candidates(name=by_meaning, text=by_meaning, terms={"worded": 9.0}))
 
     assert list(scores) == ["meant", "worded", "x"]
-
-
-def test_without_a_model_terms_alone_rank() -> None:
-    assert list(rank(candidates(terms={"a": 2.0, "b": 7.0, "c": 4.0}))) == ["b", "c", "a"]
 
 
 def test_a_tool_that_one_clause_is_about_rises() -> None:

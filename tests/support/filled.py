@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+
+from typing_extensions import override
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, Form, IndexedTool, ServerRecord
 from shared.index.tools import ToolIndex
 from shared.text.embedding import Embedder
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested
+
+
+class CountedIndex(FakeIndex):
+    """An index that counts its reads by method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+
+    @override
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("get", "tool_names", "find_by_name", "search", "server", "servers", "revisions", "tools"):
+            self.reads[name] += 1
+        return super().__getattribute__(name)
 
 
 def index_of(*tools: IndexedTool, **record: object) -> FakeIndex:

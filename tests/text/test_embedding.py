@@ -64,12 +64,6 @@ def test_batches_have_each_text_once_and_one_length_each(lengths: list[int]) -> 
     assert all(sum(lengths[position] for position in batch) <= BATCH_TOKENS for batch in found)
 
 
-def test_a_query_is_closest_to_what_it_is_about(embedder: FastEmbedder) -> None:
-    vectors = embedder.passages(["read a file from disk", "send an e-mail", "what time is it in a city"])
-
-    assert int(np.argmax(vectors @ embedder.query("current time in Tokyo"))) == 2
-
-
 def test_threads_that_come_first_at_the_same_time_load_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = Mock(wraps=embedding.BundledModel)
     monkeypatch.setattr(embedding, "BundledModel", loads)

@@ -143,11 +143,3 @@ def test_a_field_has_about_the_tokens_of_its_text_alone() -> None:
     assert {field: tokens[field] for field in alone} == pytest.approx(
         {field: COUNT(text) for field, text in alone.items()}, abs=2
     )
-
-
-def test_the_keys_of_a_parameter_a_field_and_the_rest_differ() -> None:
-    assert [field.key for field in (Field("name", is_parameter=True), NAME, Field(""))] == [
-        "parameter:name",
-        "name",
-        "rest",
-    ]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +17,8 @@ from query.tools.describe_tool import DescribeRequest, describe_tools
 from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool, Scope
 from shared.errors import ServerNotRunning, ToolNotFound
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
-from tests.support.filled import index_of
+from tests.support.fakes import FakeEmbedder, make_tool
+from tests.support.filled import CountedIndex, fill, index_of
 
 pytestmark = pytest.mark.anyio
 
@@ -159,28 +158,14 @@ def test_a_server_that_is_named_apart_is_the_only_one_that_is_looked_at() -> Non
             resolve_tool_name(name, Scope(), catalogue, "fs")
 
 
-class _CountedReads(FakeIndex):
-    """An index that counts its reads by method."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: Counter[str] = Counter()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("get", "tool_names", "find_by_name", "search", "server", "servers", "revisions"):
-            self.reads[name] += 1
-        return super().__getattribute__(name)
-
-
 @pytest.mark.parametrize("form", ["{}:{}", "{1}"])
 async def test_fifty_names_take_a_handful_of_reads_and_give_way_in_between(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index, gave_way = _CountedReads(), list[None]()
+    index, gave_way = CountedIndex(), list[None]()
     tools = [make_tool(f"s{number % 7}", f"tool {number}") for number in range(50)]
+    fill(index, *tools)
     catalogue = replace(catalogue_of(*tools), index=index)
-    for tool in tools:
-        index.upsert([ingested(tool, FakeEmbedder())])
     monkeypatch.setattr(describe_tool, "give_way", lambda: gave_way.append(None))
     names = [form.format(tool.server_id, tool.definition.name) for tool in tools]
     index.reads.clear()
@@ -193,10 +178,9 @@ async def test_fifty_names_take_a_handful_of_reads_and_give_way_in_between(
 
 
 def test_unknown_names_are_searched_five_at_a_time() -> None:
-    index = _CountedReads()
+    index = CountedIndex()
+    fill(index, TIME, GIT_LOG)
     catalogue = replace(catalogue_of(TIME, GIT_LOG), index=index)
-    for tool in (TIME, GIT_LOG):
-        index.upsert([ingested(tool, FakeEmbedder())])
     index.reads.clear()
 
     described = describe_tools(DescribeRequest(names=[f"time:zone{n}" for n in range(20)]), Scope(), catalogue)

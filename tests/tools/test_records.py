@@ -6,7 +6,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from query.records import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, Ledger, run_behind
+from query.records import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, Ledger, run_behind
 from query.turns import MOST, run_in_thread
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, Selection, ServerRecord
 from tests.support.fakes import FakeIndex, embedded, make_tool
@@ -184,25 +184,6 @@ def test_a_comparison_that_failed_in_its_thread_is_repeated() -> None:
     index.is_down = False
 
     eventually(lambda: tokens(ledger) == 20)
-
-
-def test_the_overlap_is_not_compared_again_and_again_where_nothing_was_written_for_as_long() -> None:
-    index, clock = WatchedIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
-    index.put_server(record("a", NOW_US))
-    for _ in range(100):
-        clock.now_s += OVERLAP_EVERY_S / 2
-        tokens(ledger)
-    compared_at_first, clock.now_s = sum(index.compared), clock.now_s + OVERLAP_US / 1e6
-    tokens(ledger)  # compares everything, for the first time in a minute
-    index.compared.clear()
-
-    for _ in range(100):
-        clock.now_s += OVERLAP_EVERY_S / 2
-        tokens(ledger)
-
-    assert compared_at_first > 40
-    assert index.compared == []
 
 
 def test_comparing_reads_no_record_that_is_known() -> None:

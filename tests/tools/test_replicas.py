@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -22,32 +23,14 @@ from shared.catalog import (
     Scope,
     Selection,
     ServerRecord,
-    ToolName,
 )
 from shared.errors import ToolNotFound
 from tests.support.calling import replica_record, replicated
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import CountedIndex
 
 GET = make_tool("web", "get")
 OTHER_GET = make_tool("files", "get", description="reads a file")
-
-
-class _CountedReads(FakeIndex):
-    """An index that counts the reads of single records, and remembers the most names of a lookup."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records_read = 0
-        self.longest = 0
-
-    def server(self, server_id: str) -> ServerRecord | None:
-        self.records_read += 1
-        return super().server(server_id)
-
-    def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
-        found = super().tool_names(names, scope, limit)
-        self.longest = max(self.longest, len(found))
-        return found
 
 
 def _fleet(*servers: tuple[str, str, IndexedTool], index: FakeIndex | None = None) -> Catalogue:
@@ -87,11 +70,14 @@ def test_a_name_with_its_server_stands_for_this_server_only() -> None:
 
 
 def test_a_thousand_replicas_are_found_by_one_row_and_no_read_of_their_records() -> None:
-    index = _CountedReads()
+    index = CountedIndex()
     catalogue = _fleet(*((f"web{number:04}", "one", GET) for number in range(1_000)), index=index)
 
-    assert len(_called(catalogue, "get")) == 1_000
-    assert (index.longest, index.records_read) == (1, 0)
+    with patch.object(index, "tool_names", wraps=index.tool_names) as rows:
+        assert len(_called(catalogue, "get")) == 1_000
+
+    assert rows.call_args.args[1].servers == {"web0000"}
+    assert index.reads["server"] == 0
 
 
 class _EmptiedLedger(Ledger):

@@ -22,13 +22,11 @@ from shared.catalog import (
     ENCODINGS,
     Encoding,
     IndexedTool,
-    Scope,
-    ToolPage,
 )
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
-from tests.support.filled import record_of
+from tests.support.fakes import FakeEmbedder, ingested, make_tool
+from tests.support.filled import CountedIndex, record_of
 from tests.support.profiles import examples
 
 SERVERS = ("a", "b", "c")
@@ -47,23 +45,11 @@ fleets = st.dictionaries(
 entries = st.lists(st.sampled_from([*SERVERS, *(f"{server}:{word}" for server in SERVERS for word in WORDS)]))
 
 
-class WatchedIndex(FakeIndex):
-    """An index that counts how often pages of tools are read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pages_read = 0
-
-    def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
-        self.pages_read += 1
-        return super().tools(scope, limit=limit, after=after)
-
-
 @dataclass(frozen=True)
 class Site:
     """A catalogue and the service over it."""
 
-    index: WatchedIndex
+    index: CountedIndex
     catalogue: Catalogue
 
     def write(self, fleet: Mapping[Key, Tokens], servers: Iterable[str] = SERVERS) -> None:
@@ -96,7 +82,7 @@ def tool_of(key: Key, tokens: Tokens) -> IndexedTool:
 
 
 def site_of(fleet: Mapping[Key, Tokens], *written: Toolset) -> Site:
-    index = WatchedIndex()
+    index = CountedIndex()
     site = Site(index, Catalogue(index, EMBEDDER, Ledger(index), no_match_threshold=-1))
     site.write(fleet)
     for toolset in written:
@@ -166,7 +152,7 @@ def test_the_cost_of_offered_tools_is_read_once_for_all_callers_of_a_toolset() -
         assert cost(caller, "cl100k_base") == offers.NOTHING
 
     assert {(each.tokens, each.model_tokens, each.tools) for each in costs} == {(110, 55, 2)}
-    assert site.index.pages_read == 1
+    assert site.index.reads["tools"] == 1
 
 
 def test_a_caller_without_directly_offered_tools_gets_the_whole_baseline() -> None:

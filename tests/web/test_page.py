@@ -126,15 +126,6 @@ async def test_every_page_forbids_scripts_frames_and_what_comes_from_elsewhere(p
     assert "style" not in Parsed(page).attributes
 
 
-@pytest.mark.parametrize("file", ["page.css", "icon.svg"])
-async def test_style_and_pictures_are_our_own(file: str) -> None:
-    answer = await get(f"/ui/static/{file}")
-
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].split(";")[0] in ("text/css", "image/svg+xml")
-    assert answer.headers["x-content-type-options"] == "nosniff"
-
-
 async def test_a_browser_at_the_root_is_led_to_the_page() -> None:
     answer = await get("/")
 

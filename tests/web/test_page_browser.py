@@ -16,10 +16,10 @@ import pytest
 from mcp import Client
 
 from shared.catalog import REPLICA_SET
-from tests.support.browser import Browser, browser
+from tests.support.browser import Browser
 from tests.support.hostile.processes import good_stdio
 from tests.support.http_callers import entry, token_file
-from tests.support.processes import Composition
+from tests.support.processes import query_service
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.browser]
@@ -43,12 +43,6 @@ MARKUP_SERVER = Path(__file__).parents[1] / "support" / "hostile" / "markup_serv
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Generator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def service(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """Yield the address of a service over three real servers, which was asked once."""
     directory = tmp_path_factory.mktemp("service")
@@ -69,14 +63,9 @@ def service(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Gene
 @contextmanager
 def serving(directory: Path, *arguments: str, indexed: int = 0, **settings: str) -> Generator[str]:
     """Run `toolscale serve` until the block ends; yield its address once it has indexed so many servers."""
-    composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": "", **settings})
-    command = ("-m", "toolscale", "serve", "--port", "0", *arguments)
-    with composition.run("serve", *command) as running:
-        running.wait_for("query_service_started")
+    with query_service(directory, "-m", "toolscale", "serve", *arguments, **settings) as (running, address):
         running.wait_for("server_indexed", times=indexed)
-        address = re.search(r"http://127\.0\.0\.1:\d+", running.output())
-        assert address, running.output()
-        yield address.group()
+        yield address
 
 
 def overview(address: str) -> str:

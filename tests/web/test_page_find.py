@@ -6,7 +6,6 @@ import html
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp.types import TextContent
@@ -14,11 +13,12 @@ from mcp.types import TextContent
 from query.calling.arguments import check_arguments
 from query.calling.call import CallRequest
 from query.web.views import call_example
-from shared.catalog import ToolDefinition, ToolPage
+from shared.catalog import ToolDefinition
 from shared.text.tokens import counter
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeIndex
+from tests.support.filled import CountedIndex
 from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
 from tests.support.pages import blocks, get, text
 from tests.support.replicated import put_server, tool
@@ -134,14 +134,7 @@ def test_a_schema_of_any_form_has_a_call(schema: object) -> None:
 
 
 async def test_the_cost_of_offered_tools_is_read_once_for_all_searches_of_a_caller(tmp_path: Path) -> None:
-    class CountedLists(FakeIndex):
-        lists = 0
-
-        def tools(self, *args: Any, **kwargs: Any) -> ToolPage:
-            self.lists += 1
-            return super().tools(*args, **kwargs)
-
-    index = CountedLists()
+    index = CountedIndex()
     put_server(index, "clock", [tool("get_time", "Tell the time", 30)], "clock")
     index.put_toolset(Toolset(name="dev", tools=("clock:get_time",)))
     known = static(tmp_path / "t.toml", dev=entry("dev", toolset="dev"))
@@ -150,4 +143,4 @@ async def test_the_cost_of_offered_tools_is_read_once_for_all_searches_of_a_call
         for question in ("tell+the+time", "set+the+time"):
             assert (await http.get(f"/ui/find?q={question}")).status_code == 200
 
-    assert index.lists == 1
+    assert index.reads["tools"] == 1
