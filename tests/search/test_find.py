@@ -58,7 +58,7 @@ def test_the_closest_tools_come_first() -> None:
 
 @pytest.mark.parametrize(("asked", "limit"), [({}, 8), ({"limit": 3}, 3), ({"limit": 50}, 50)])
 def test_eight_tools_unless_the_caller_says_otherwise_are_read_in_one_request(
-    asked: dict[str, int], limit: int
+    asked: dict[str, Any], limit: int
 ) -> None:
     index = index_of(*(make_tool("fs", f"t{i}") for i in range(60)))
 

@@ -28,14 +28,14 @@ class CountedIndex(FakeIndex):
         return super().__getattribute__(name)
 
 
-def index_of(*tools: IndexedTool, **record: object) -> FakeIndex:
+def index_of(*tools: IndexedTool, **record: Any) -> FakeIndex:
     """Return an index of these tools and of the records of their servers; see `fill`."""
     index = FakeIndex()
     fill(index, *tools, **record)
     return index
 
 
-def fill(index: ToolIndex, *tools: IndexedTool, embedder: Embedder | None = None, **record: object) -> None:
+def fill(index: ToolIndex, *tools: IndexedTool, embedder: Embedder | None = None, **record: Any) -> None:
     """Write these tools, and the record of each of their servers; `record` changes fields of the records."""
     index.upsert([ingested(tool, embedder or FakeEmbedder()) for tool in tools])
     for revision, server_id in enumerate(sorted({tool.server_id for tool in tools}), start=1):
@@ -43,7 +43,7 @@ def fill(index: ToolIndex, *tools: IndexedTool, embedder: Embedder | None = None
         index.put_server(record_of(server_id, own, revision=revision, **record))
 
 
-def record_of(server_id: str, tools: Sequence[IndexedTool] = (), **fields: object) -> ServerRecord:
+def record_of(server_id: str, tools: Sequence[IndexedTool] = (), **fields: Any) -> ServerRecord:
     """Return the record of a listed server with these tools, whose groups and status are its own."""
     told: dict[str, Any] = {
         "server_id": server_id,
