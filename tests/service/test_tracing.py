@@ -183,8 +183,12 @@ async def _find(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_and_a_call_are_parts_of_their_callers_trace(config: Path, collector: Collector) -> None:
-    with serving(config, **traced(collector)) as (running, url):
+def test_a_search_and_a_call_are_parts_of_their_callers_trace(
+    config: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in traced(collector).items():
+        monkeypatch.setenv(name, value)
+    with serving(config) as (running, url):
         running.wait_for("server_indexed")
         anyio.run(_find_and_call, url)
         assert running.stop() == 0

@@ -23,7 +23,7 @@ from query.tools.revisions import WARNINGS_KEY
 from query.toolsets import offers
 from query.toolsets.offers import apply_budget, by_use, cost
 from query.usage import recent_calls
-from query.usage.recent_calls import REFRESH_S, RecentCalls
+from query.usage.recent_calls import RecentCalls
 from query.usage.record import call_rows
 from query.usage.store_redis import RedisUsage
 from query.usage.store_sqlite import SqliteUsage
@@ -35,7 +35,6 @@ from tests.support.calling import text_of, upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
 from tests.support.filled import index_of
 from tests.support.profiles import examples
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -174,26 +173,6 @@ async def test_a_call_of_a_left_out_tool_brings_it_into_later_lists(history: Usa
     assert warnings == [
         "Left out for the budget of 30 tokens: mail:zap (10), mail:browse (20), mail:send (20); together 50 tokens."
     ]
-
-
-async def test_a_list_changes_only_when_the_calls_are_read_again(history: Usage) -> None:
-    now_s = 0.0
-    calls = RecentCalls(history, lambda: now_s)
-
-    async with clients_of(history, 30, ANN, calls=calls) as (client,):
-        before = [await offered(client)]
-        use(history, "ann", archive=1)
-        now_s = REFRESH_S - 1
-        before += [await offered(client), await offered(client)]
-        baseline = (await answer(client, "find_tool", tool_description="mail"))["token_metrics"]["baseline_tokens"]
-        now_s = REFRESH_S
-        eventually(lambda: calls.of("ann"))
-        after, _ = await offered(client)
-        later = (await answer(client, "find_tool", tool_description="mail"))["token_metrics"]["baseline_tokens"]
-
-    assert [kept for kept, _ in before] == [["browse", "zap"]] * 3
-    assert after == ["archive"]
-    assert (baseline, later) == (200, 300)
 
 
 async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -126,6 +127,15 @@ async def test_every_page_forbids_scripts_frames_and_what_comes_from_elsewhere(p
     assert "style" not in Parsed(page).attributes
 
 
+@pytest.mark.parametrize("file", ["page.css", "icon.svg"])
+async def test_style_and_pictures_are_our_own(file: str) -> None:
+    answer = await get(f"/ui/static/{file}")
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].split(";")[0] in ("text/css", "image/svg+xml")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 async def test_a_browser_at_the_root_is_led_to_the_page() -> None:
     answer = await get("/")
 
@@ -174,7 +184,7 @@ async def test_a_server_that_could_not_be_listed_shows_its_error_and_is_stale_if
     path: str, states: list[str]
 ) -> None:
     index = index_of(make_tool("old", "t"), stale_since=2.0, last_error=REASONS["stale"])
-    failed = {"stale_since": 2.0, "last_error": REASONS["failing"], "last_listed_at": None}
+    failed: dict[str, Any] = {"stale_since": 2.0, "last_error": REASONS["failing"], "last_listed_at": None}
     index.put_server(record_of("new", **failed))
 
     text = Parsed(await get(path, index)).text.replace("Stale since", "")

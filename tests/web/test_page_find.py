@@ -18,7 +18,6 @@ from shared.text.tokens import counter
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeIndex
-from tests.support.filled import CountedIndex
 from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
 from tests.support.pages import blocks, get, text
 from tests.support.replicated import put_server, tool
@@ -131,16 +130,3 @@ def test_a_schema_of_any_form_has_a_call(schema: object) -> None:
     definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
 
     assert json.loads(call_example("t", definition))["tool_name"] == "t"
-
-
-async def test_the_cost_of_offered_tools_is_read_once_for_all_searches_of_a_caller(tmp_path: Path) -> None:
-    index = CountedIndex()
-    put_server(index, "clock", [tool("get_time", "Tell the time", 30)], "clock")
-    index.put_toolset(Toolset(name="dev", tools=("clock:get_time",)))
-    known = static(tmp_path / "t.toml", dev=entry("dev", toolset="dev"))
-
-    async with http_client(app_of(index, known), "dev") as http:
-        for question in ("tell+the+time", "set+the+time"):
-            assert (await http.get(f"/ui/find?q={question}")).status_code == 200
-
-    assert index.reads["tools"] == 1

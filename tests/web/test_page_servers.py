@@ -64,6 +64,12 @@ def names(html: str) -> list[str]:
     return re.findall(r'<th scope="row"><a [^>]*><bdi>([^<]*)', html)
 
 
+def sorted_column(html: str) -> tuple[str, str]:
+    """Return the direction and the link of the header by which the table is sorted."""
+    (found,) = re.finditer(r'aria-sort="(\w+)"><a href="([^"]*)"', html)
+    return found[1], found[2].replace("&amp;", "&")
+
+
 def text(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
@@ -115,6 +121,18 @@ def test_the_form_has_the_filters_and_the_order_of_the_url() -> None:
         ("order", "desc"),
     ]
     assert '<option value="event" selected>events</option>' in html
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+def test_a_header_sorts_its_column_and_then_turns_it(column: Any) -> None:
+    first = table(catalogue(*FLEET), sort=column.name)
+    direction, link = sorted_column(first)
+
+    opposite, back = sorted_column(table(catalogue(*FLEET), **dict(parse_qsl(urlsplit(link).query))))
+
+    assert direction == ("descending" if column.descends else "ascending")
+    assert {direction, opposite} == {"ascending", "descending"}
+    assert "order=" not in back
 
 
 def test_page_numbers_keep_the_filters_and_leave_out_the_distant_ones() -> None:
