@@ -1,10 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from query.usage.store_sqlite import SqliteUsage
+from query.usage.usage import Usage
 from tests.support.browser import Browser, browser
+
+
+@pytest.fixture
+def usage(tmp_path: Path) -> Generator[Usage]:
+    """The history of a service, empty."""
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

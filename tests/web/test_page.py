@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Generator
-from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from query.auth.authentication import Authentication
 from query.caller import ANYONE
 from query.catalogue import Catalogue, recorded
 from query.records import Ledger
-from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import Usage, today
 from query.web.page import CONTENT_SECURITY_POLICY, PageRequest, render
 from query.web.views import find, overview
@@ -33,12 +30,6 @@ pytestmark = pytest.mark.anyio
 
 PAGES = ("/ui", "/ui/servers", "/ui/servers/clock", "/ui/find", "/ui/find?q=time", "/ui/history")
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202egnp.exe\x00{{ 7*191 }}'
-
-
-@pytest.fixture
-def usage(tmp_path: Path) -> Generator[Usage]:
-    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as opened:
-        yield opened
 
 
 def clock() -> FakeIndex:

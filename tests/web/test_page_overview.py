@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from datetime import date, timedelta
@@ -18,7 +17,6 @@ from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.listener import open_listener
 from query.records import Ledger
-from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import TOOLS_LIST, RowKey, Rows, Usage, today
 from query.web.page import PageRequest, render
 from query.web.routes import page_routes
@@ -30,12 +28,6 @@ from tests.support.pages import blocks, get, text
 from tests.support.replicated import put_server, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
-
-
-@pytest.fixture
-def usage(tmp_path: Path) -> Generator[Usage]:
-    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as opened:
-        yield opened
 
 
 def index() -> FakeIndex:

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.records import Ledger
 from query.servers import ServerRow, SetRow
-from query.usage.store_sqlite import SqliteUsage
-from query.usage.usage import RowKey, today
+from query.usage.usage import RowKey, Usage, today
 from query.web.page import Page, PageRequest, render
 from query.web.servers import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
 from query.web.views import NextRun, next_run, server, servers, split_error
@@ -353,15 +351,12 @@ def test_the_link_of_the_longest_label_finds_the_server() -> None:
     assert names(table(known, **dict(parse_qsl(link)))) == ["s"]
 
 
-def test_its_callers_are_shown_to_callers_that_may_see_all(tmp_path: Path) -> None:
+def test_its_callers_are_shown_to_callers_that_may_see_all(usage: Usage) -> None:
     used = {("bob", "s", "a"): 3, ("ann", "s", "a"): 4, ("ann", "s", "b"): 5, ("mallory", "other", "a"): 7}
-    rows = {RowKey(today(), *key): {"answers": 0, "calls": calls} for key, calls in used.items()}
-    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as usage:
-        usage.add(rows)
-        known = catalogue({"server_id": "s", "groups": TEAMS}, usage=usage)
+    usage.add({RowKey(today(), *key): {"answers": 0, "calls": calls} for key, calls in used.items()})
+    known = catalogue({"server_id": "s", "groups": TEAMS}, usage=usage)
 
-        words = text(page_of(known, "s"))
-        of_team = page_of(known, "s", TEAM)
+    words, of_team = text(page_of(known, "s")), page_of(known, "s", TEAM)
 
     assert "Who calls it Callers and their calls Caller Calls in 30 days ann 9 bob 3 " in words
     assert "mallory" not in words

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, Usage, today
 from shared.catalog import Encoding, IndexedTool, ToolDefinition, point_id
 from shared.text.tokens import count_forms, counter, json_text
@@ -26,12 +24,6 @@ pytestmark = pytest.mark.anyio
 
 ENCODING: Encoding = "cl100k_base"
 HOSTILE = '"><script>alert(1)</script>\u202e{{ 7*191 }}\n</pre><b>'
-
-
-@pytest.fixture
-def usage(tmp_path: Path) -> Generator[Usage]:
-    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as opened:
-        yield opened
 
 
 def counted(definition: Mapping[str, object]) -> IndexedTool:
