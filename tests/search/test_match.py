@@ -38,7 +38,7 @@ from query.search.search import Step, StepResult
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
 from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder, FastEmbedder, query_vectors
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
 from tests.support.filled import index_of
 
 WORDS = ("read", "send", "search", "convert", "calendar", "file", "mail", "time")
@@ -213,9 +213,7 @@ def bundled() -> Embedder:
 
 
 def index_of_own_tools(embedder: Embedder) -> FakeIndex:
-    index = FakeIndex()
-    index.upsert([ingested(make_tool(*tool), embedder) for tool in OWN_TOOLS])
-    return index
+    return index_of(*(make_tool(*tool) for tool in OWN_TOOLS), embedder=embedder)
 
 
 def candidates_with_similarity(cosine: float) -> Candidates:

@@ -28,10 +28,10 @@ class CountedIndex(FakeIndex):
         return super().__getattribute__(name)
 
 
-def index_of(*tools: IndexedTool, **record: Any) -> FakeIndex:
+def index_of(*tools: IndexedTool, embedder: Embedder | None = None, **record: Any) -> FakeIndex:
     """Return an index of these tools and of the records of their servers; see `fill`."""
     index = FakeIndex()
-    fill(index, *tools, **record)
+    fill(index, *tools, embedder=embedder, **record)
     return index
 
 
