@@ -234,15 +234,6 @@ async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> 
     assert upstream.calls == [{"parameters": {"path": "x"}}]
 
 
-async def test_a_page_can_be_read_again() -> None:
-    async with client_of([Upstream(LONG)]) as client:
-        first = await client.call_tool(CALL_TOOL)
-        cursor = json.loads(texts(first)[-1])["nextCursor"]
-        again = [texts(await client.call_tool(CALL_TOOL, {"cursor": cursor}))[0] for _ in range(2)]
-
-    assert again[0] == again[1]
-
-
 async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> None:
     foreign, calling = Upstream(LONG, "files__read", "foreign"), Upstream("unused")
     async with client_of([foreign, calling]) as client:

@@ -344,10 +344,3 @@ def test_offered_tools_are_in_no_part_of_the_baseline(tokens: int, model: int, o
     left = Baseline(tokens, 9, model_tokens=model).without(Baseline(offered, 2, model_tokens=of_model))
 
     assert (left.tokens, left.model_tokens, left.tools) == (max(0, tokens - offered), max(0, model - of_model), 7)
-
-
-def test_only_the_heuristic_is_labelled_an_estimate() -> None:
-    baseline = Baseline(tokens=0, tools=0)
-
-    assert token_metrics(baseline, [], "heuristic").estimated
-    assert not token_metrics(baseline, [], "o200k_base").estimated

@@ -36,10 +36,6 @@ def test_two_points_share_their_first_half_if_they_are_tools_of_one_server(a: st
     assert (first.removeprefix(server_half(first)) == second.removeprefix(server_half(second))) == ((a, b) == (c, d))
 
 
-def test_joining_server_and_tool_differently_is_another_point() -> None:
-    assert point_id("a/b", "c") != point_id("a", "b/c")
-
-
 @given(names, names, names)
 def test_a_digest_changes_with_the_description_and_the_declared_name_alone(name: str, first: str, second: str) -> None:
     assume(first != second)

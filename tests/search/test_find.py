@@ -187,13 +187,6 @@ def test_each_step_of_a_task_finds_its_tool() -> None:
     assert [tool.name.split("_")[0] for tool in answer.tools] == ["fs:read", "mail:send"]
 
 
-def test_keywords_join_every_step() -> None:
-    request = FindRequest(tool_description=["read", " ", "write"], tool_keywords=["csv"])
-
-    assert request.steps == ["read csv", "write csv"]
-    assert FindRequest(tool_description="", tool_keywords="csv").steps == ["csv"]
-
-
 @pytest.mark.parametrize("query", ["zap", "b:zap"])
 def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
     index = index_of(make_tool("a", "zip", "zap zap b zap"), make_tool("b", "zap", "nothing alike"))

@@ -103,10 +103,6 @@ def candidates(
     return Candidates(depth, name or {}, text or {}, terms or {})
 
 
-def test_closeness_lies_between_the_mean_and_the_higher_of_both_cosines() -> None:
-    assert similarity(candidates(name={"a": 0.8}, text={"a": 0.4}), ["a"]) == pytest.approx([0.7])
-
-
 def test_a_candidate_missing_from_a_dense_list_is_as_close_as_the_last_one_there() -> None:
     found = candidates(depth=2, name={"a": 0.9, "b": 0.5}, text={"a": 0.9, "c": 0.7})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from itertools import count
 from typing import Any
 
@@ -119,14 +118,3 @@ def test_the_values_that_were_not_used_for_longest_give_way() -> None:
 
     assert used == "answer"
     assert (recent.get(0, state), recent.get(1, state), recent.get(MOST_RECENT, state)) == ("answer", None, "answer")
-
-
-def test_another_state_frees_the_earlier_one_and_its_values() -> None:
-    before = Clock()
-    recent: Recent[str] = Recent()
-    gone = weakref.ref(before)
-    recent.keep("usual", before, "answer")
-    del before
-
-    assert recent.get("usual", object()) is None
-    assert gone() is None

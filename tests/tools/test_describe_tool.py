@@ -106,13 +106,6 @@ async def test_a_tool_of_a_server_that_did_not_answer_lately_says_since_when() -
     assert answer["tools"][0]["stale_since"] == "1970-01-02T00:00:00Z"
 
 
-async def test_a_tool_of_a_stopped_server_is_not_described_and_the_reason_is_said() -> None:
-    answer = await describe(catalogue_of(make_tool("time", "convert_time", status="stopped")), "time:convert_time")
-
-    assert answer["tools"] == []
-    assert "is stopped" in answer["not_found"][0]["reason"]
-
-
 @pytest.mark.parametrize("names", [[], ["a"] * 51, 7, [""] * 2 + [7], "x" * 301])
 async def test_names_that_cannot_be_are_refused_by_field(names: object) -> None:
     async with Client(build_server(builtin_tools(catalogue_of(TIME)))) as client:

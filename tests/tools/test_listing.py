@@ -184,17 +184,6 @@ def test_one_requested_replica_is_a_server_like_any_other(index: FakeIndex) -> N
     assert entry["context"] == {"tokens": 50, "percentTotal": 1.0}
 
 
-def test_servers_without_tools_and_with_different_names_are_no_replicas() -> None:
-    index = FakeIndex()
-    put_server(index, "a", [], "one")
-    put_server(index, "b", [], "other")
-
-    ledger = Ledger(index)
-    ledger.baseline(Scope(), "cl100k_base")
-
-    assert not ledger.replica_sets(Scope()).by_server
-
-
 def test_a_thousand_replicas_cost_as_many_reads_and_hardly_more_tokens_than_one() -> None:
     index, alone = CountingIndex(), FakeIndex()
     tools = [tool(f"tool_{number}") for number in range(20)]

@@ -324,20 +324,6 @@ def test_what_the_servers_cost_together_is_the_baseline_whether_they_are_divided
     assert costs["b"].tokens == 25
 
 
-def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
-    index = FakeIndex()
-    index.put_server(record("a", NOW_US).model_copy(update={"status": "stopped", "groups": frozenset({"team"})}))
-    index.put_server(record("b", NOW_US))
-    ledger = Ledger(index)
-
-    scope = Scope(groups=frozenset({"team"}))
-
-    assert [known.server_id for known in ledger.known(scope)] == ["a"]
-    assert ledger.by_server(scope, "cl100k_base") == {}
-    assert ledger.of_servers({"a"}, scope, "cl100k_base").tokens == 0
-    assert ledger.of_servers({"b"}, scope, "cl100k_base").tokens == 0
-
-
 def test_statistics_of_all_tools_have_no_condition_while_every_server_is_running() -> None:
     index = FakeIndex()
     index.put_server(record("a", NOW_US))

@@ -72,21 +72,6 @@ def test_servers_that_come_go_and_clash_move_no_name(listings: Sequence[tuple[st
         assert _listed(toolsets, index) == _listed(toolsets_of(catalogue, ours), index)
 
 
-def test_the_tools_of_a_toolset_are_read_again_when_a_server_changes() -> None:
-    index = FakeIndex()
-    index.put_toolset(Toolset(name="all", tools=SERVERS))
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
-    upstreams = upstreams_to({})
-    toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
-    kept = [toolsets.direct(with_toolset_scope(ANN, index)) for _ in range(2)]
-    _list(index, "mail", {"send_mail"})
-    index.put_server(record_of("mail"))
-    changed = toolsets.direct(with_toolset_scope(ANN, index))
-
-    assert kept[0] is kept[1]
-    assert [handler.tool.name for handler in changed.handlers] == ["mail__send_mail"]
-
-
 def test_the_name_on_each_replica_is_called_while_one_of_them_is_listed() -> None:
     index = FakeIndex()
     index.put_toolset(Toolset(name="all", tools=("a", "b")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
@@ -122,28 +122,6 @@ async def test_the_most_called_tools_are_kept_then_the_cheapest(history: Usage) 
     assert shown["leftOut"] == [{"name": "mail:browse", "tokens": 20}]
     assert (shown["budget"]["used"], shown["warnings"]) == (60, warnings)
     assert [tool["name"] for tool in shown["tools"]] == sorted(COSTS)
-
-
-@pytest.mark.parametrize(
-    ("budget", "times", "kept"),
-    [
-        (30, {}, ["browse", "zap"]),  # without calls the cheapest, then by name
-        (30, {"archive": 1}, ["archive"]),
-        (25, {"archive": 9, "browse": 1}, ["browse"]),  # a tool above the budget takes no room
-        (25, {"archive": 9, "send": 1}, ["send"]),
-        (50, {"archive": 2, "send": 2}, ["archive", "send"]),
-        (80, {"archive": 1}, ["archive", "browse", "send", "zap"]),
-    ],
-)
-async def test_each_tool_that_still_fits_is_kept_in_the_order_of_use(
-    history: Usage, budget: int, times: dict[str, int], kept: Sequence[str]
-) -> None:
-    use(history, "ann", **times)
-
-    async with clients_of(history, budget, ANN) as (client,):
-        found, _ = await offered(client)
-
-    assert found == kept
 
 
 async def test_calls_of_other_callers_do_not_count(history: Usage) -> None:

@@ -225,16 +225,6 @@ async def test_get_active_toolset_advises_its_caller_in_short_sentences(index: F
     assert "had 40 of 40 calls" in every["advice"][0]
 
 
-async def test_without_a_toolset_the_advice_is_on_all_tools_that_had_calls(index: FakeIndex, history: Usage) -> None:
-    without_calls = await shown_to(index, history, ROOT)
-    record_calls(history, "ann", {"git:log": 9})
-
-    shown = await shown_to(index, history, ROOT)
-
-    assert "advice" not in without_calls
-    assert shown["advice"][0].startswith("1 tool of 100 tokens had 9 of 9 calls")
-
-
 async def test_the_budget_of_the_toolset_limits_the_advice(index: FakeIndex, history: Usage) -> None:
     index.put_toolset(DEV.model_copy(update={"budget_tokens": 100}))
     record_calls(history, "ann", {"git:log": 9, "git:add": 1})
