@@ -70,6 +70,12 @@ def _rank(item: pytest.Item) -> int:
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """Run tests with `await` on asyncio, as the services do."""
+    return "asyncio"
+
+
+@pytest.fixture
 def noon() -> Generator[None]:
     """Let no day end during a test."""
     with time_machine.travel(datetime.now(UTC).replace(hour=12)):

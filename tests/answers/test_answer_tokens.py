@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import TextContent
 
 from query.answers.answer import FindResponse, counted
-from query.answers.budget import MIN_TOKENS, counting
+from query.answers.budget import MIN_TOKENS, counting, parts
 from query.catalogue import Catalogue
 from query.mcp import service_of
 from query.records import Baseline, Ledger, token_metrics
-from shared.catalog import ENCODINGS, FEATURES_VERSION, Encoding, Endpoint, IndexedTool, ServerRecord
+from shared.catalog import ENCODINGS, Encoding, IndexedTool
 from shared.settings import ResponseMode
-from shared.text.tokens import json_text
+from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import record_of
 from tests.support.profiles import examples
 
 EMBEDDER = FakeEmbedder()
@@ -43,18 +45,7 @@ def catalogue_of(fleet: Sequence[IndexedTool], encoding: Encoding, model_tokens:
     """Return a catalogue of these tools; its only server record has this sum of the model form."""
     index = FakeIndex()
     index.upsert([ingested(tool, EMBEDDER) for tool in fleet])
-    tokens: dict[Encoding, int] = {each: sum(tool.token_counts[each] for tool in fleet) for each in ENCODINGS}
-    record = ServerRecord(
-        server_id="files",
-        endpoint=Endpoint(),
-        features_version=FEATURES_VERSION,
-        last_listed_at=1.0,
-        tool_count=len(fleet),
-        tokens=tokens,
-        model_tokens=dict.fromkeys(ENCODINGS, model_tokens),
-        revision=1,
-    )
-    index.put_server(record)
+    index.put_server(record_of("files", fleet, groups=(), model_tokens=dict.fromkeys(ENCODINGS, model_tokens)))
     return Catalogue(index, EMBEDDER, Ledger(index), encoding, threshold)
 
 
@@ -163,10 +154,25 @@ def test_where_no_number_equals_the_tokens_of_its_text_the_larger_one_is_returne
     assert differing, "no case of this test has no fixed point"
 
 
-def test_the_tokens_of_a_number_depend_on_its_digits_and_sign_alone() -> None:
-    for encoding in ENCODINGS:
-        count = counting(encoding)
-        for sign in ("", "-"):
-            for first, end in ((1, 10), (10, 100), (100, 1_000), (1_000, 10_000)):
-                found = {count(f'"answer_tokens":{sign}{number},"n') for number in range(first, end)}
-                assert len(found) == 1, (encoding, sign, first)
+# --- counts of the parts of a text, which are remembered ---
+
+SEPARATORS = (',{"name":"', ',{"', '}],"', '":"', "'s", "\n", " ", "}", '"')
+pieces = st.lists(st.one_of(st.sampled_from(SEPARATORS), st.text(max_size=12)), max_size=20).map("".join)
+
+
+@pytest.mark.parametrize("encoding", ["cl100k_base", "o200k_base"])
+@given(text=pieces)
+def test_the_tokens_of_the_parts_add_up(encoding: Encoding, text: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    whole = counter(encoding)(text)
+
+    assert [counting(encoding)(text), counting(encoding)(text)] == [whole, whole]
+
+
+def test_an_answer_is_divided_into_its_tools() -> None:
+    answer = '{"tools":[{"name":"a:b","summary":"c"},{"serverName":"d","name":"e"}],"token_metrics":{"tokens":9}}'
+
+    divided = parts(answer)
+
+    assert "".join(divided) == answer
+    assert divided[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"tokens":9}}']

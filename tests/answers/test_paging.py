@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import structlog
@@ -23,9 +23,9 @@ from query.records import Ledger
 from query.tool import CURSOR_STORE_UNAVAILABLE, Paging, ToolCallContext, ToolHandler
 from query.tools.registry import builtin_tools
 from shared.catalog import IndexedTool, ToolDefinition
-from shared.settings import ResponseMode
 from shared.text.tokens import json_text
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, make_tool
+from tests.support.filled import index_of
 from tests.support.silent_entries import SilentEntries
 
 pytestmark = pytest.mark.anyio
@@ -37,15 +37,9 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 QUESTION = {"tool_description": "read a file"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def catalogue_of(*tools: IndexedTool, policy: ResponsePolicy | None = None) -> Catalogue:
-    index, embedder = FakeIndex(), FakeEmbedder()
-    index.upsert([ingested(tool, embedder) for tool in tools])
-    return Catalogue(index, embedder, Ledger(index), no_match_threshold=-1, response_policy=policy or ResponsePolicy())
+    index, policy = index_of(*tools), policy or ResponsePolicy()
+    return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=-1, response_policy=policy)
 
 
 def fleet(size: int = 20, words: int = 5, tokens: int = 60) -> list[IndexedTool]:
@@ -119,27 +113,15 @@ async def test_definitions_that_do_not_fit_become_summaries_and_the_answer_and_t
     assert answer["warnings"] == ["Summaries, to stay within 5000 tokens; describe_tool has the definitions."]
     assert answer["token_metrics"]["returned_tokens"] == sum(COUNT(tool["summary"]) for tool in answer["tools"])
     bounded = [line for line in lines if line["event"] == "response_truncated"]
-    assert bounded == [
-        {
-            "event": "response_truncated",
-            "log_level": "warning",
-            "tool": "find_tool",
-            "form": "summary",
-            "max_tokens": 5_000,
-        }
-    ]
+    assert [(line["tool"], line["form"], line["max_tokens"]) for line in bounded] == [("find_tool", "summary", 5_000)]
 
 
-async def test_the_caller_chooses_the_form_and_the_ranking_stays_the_same() -> None:
+async def test_the_caller_chooses_the_form() -> None:
     async with client_of(builtin_tools(catalogue_of(*fleet(12)))) as client:
-        answers = {detail: await find(client, detail=detail) for detail in get_args(ResponseMode)}
-
-    rankings = {detail: [tool["name"] for tool in answer["tools"]] for detail, answer in answers.items()}
-    assert rankings["summary"] == rankings["detailed"] == rankings["full"] == rankings["auto"]
-    for detail, field in (("detailed", "inputSchema"), ("full", "definition"), ("summary", "summary")):
-        fields = {"inputSchema", "definition", "summary"}
-        assert all(fields & tool.keys() == {field} for tool in answers[detail]["tools"])
-    assert answers["summary"]["warnings"] == []
+        for detail, field in (("detailed", "inputSchema"), ("full", "definition"), ("summary", "summary")):
+            answer = await find(client, detail=detail)
+            assert all({"inputSchema", "definition", "summary"} & tool.keys() == {field} for tool in answer["tools"])
+            assert answer["warnings"] == []
 
 
 async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> None:
@@ -152,6 +134,14 @@ async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> N
     assert answer["nextCursor"]
 
 
+async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None:
+    answers = ResponsePolicy(max_tokens=300)
+    async with client_of(builtin_tools(catalogue_of(*fleet(), policy=answers)), policy=answers) as client:
+        answer = await find(client, max_tokens=100_000)
+
+    assert COUNT(json.dumps(answer, separators=(",", ":"))) <= 300
+
+
 @pytest.mark.parametrize(("detail", "shown"), [("detailed", 8), ("full", 2), ("auto", 8)])
 async def test_definitions_fit_by_the_tokens_of_the_form_that_is_shown(detail: str, shown: int) -> None:
     tools = [make_tool("files", f"read_{number}", "Read a file.", 2_000, model_tokens=30) for number in range(8)]
@@ -160,14 +150,6 @@ async def test_definitions_fit_by_the_tokens_of_the_form_that_is_shown(detail: s
 
     assert len(answer["tools"]) == shown
     assert all(("definition" if detail == "full" else "inputSchema") in tool for tool in answer["tools"])
-
-
-async def test_the_operator_s_limit_holds_whatever_the_caller_asks_for() -> None:
-    answers = ResponsePolicy(max_tokens=300)
-    async with client_of(builtin_tools(catalogue_of(*fleet(), policy=answers)), policy=answers) as client:
-        answer = await find(client, max_tokens=100_000)
-
-    assert COUNT(json.dumps(answer, separators=(",", ":"))) <= 300
 
 
 async def test_counts_in_the_encoding_that_the_caller_asks_for() -> None:
@@ -219,22 +201,6 @@ async def test_a_cursor_of_another_question_is_refused_by_the_protocol(mode: str
     assert refused.value.error.message.startswith("cursor: expected the nextCursor")
 
 
-@pytest.mark.parametrize("tool", ["find_tool", CALL_TOOL_NAME])
-async def test_another_caller_s_cursor_is_refused(tool: str) -> None:
-    answers, upstream = ResponsePolicy(), Upstream(LONG)
-    offered = [*builtin_tools(catalogue_of(*fleet(), policy=answers)), upstream]
-    async with client_of(offered, policy=answers, caller="alice") as alice:
-        result = await alice.call_tool(tool, QUESTION)
-    cursor = json.loads(texts(result)[-1])["nextCursor"]
-
-    async with client_of(offered, policy=answers, caller="bob") as bob:
-        with pytest.raises(MCPError) as refused:
-            await bob.call_tool(tool, {**QUESTION, "cursor": cursor})
-
-    assert refused.value.error.code == INVALID_PARAMS
-    assert len(upstream.calls) == (tool == CALL_TOOL_NAME)
-
-
 @pytest.mark.parametrize("cursor", [" ", "x", "\u00e9", "A" * 22, "A" * 76])
 async def test_what_is_no_cursor_is_refused_by_every_tool_and_listing(cursor: str) -> None:
     upstream = Upstream(LONG)
@@ -269,15 +235,6 @@ async def test_a_long_result_is_read_in_pages_and_called_for_once(mode: str) -> 
     assert read == LONG
     assert pages > 10
     assert upstream.calls == [{"parameters": {"path": "x"}}]
-
-
-async def test_a_page_can_be_read_again() -> None:
-    async with client_of([Upstream(LONG)]) as client:
-        first = await client.call_tool(CALL_TOOL_NAME)
-        cursor = json.loads(texts(first)[-1])["nextCursor"]
-        again = [texts(await client.call_tool(CALL_TOOL_NAME, {"cursor": cursor}))[0] for _ in range(2)]
-
-    assert again[0] == again[1]
 
 
 async def test_the_rest_of_another_server_s_tool_is_read_with_call_tool() -> None:

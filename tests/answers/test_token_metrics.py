@@ -6,17 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from query.answers.answer import FindResponse
 from query.answers.budget import ResponsePolicy, counting
 from query.catalogue import Catalogue
 from query.find import find_tool
-from query.records import EVERYTHING_EVERY_S, OVERLAP_EVERY_S, OVERLAP_US, UNCOUNTED_SHOWN, Ledger
+from query.records import (
+    EVERYTHING_EVERY_S,
+    OVERLAP_EVERY_S,
+    OVERLAP_US,
+    UNCOUNTED_SHOWN,
+    Baseline,
+    Ledger,
+    TokenMetrics,
+    token_metrics,
+)
 from query.search.request import FindRequest
-from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, IndexedTool, Scope, ServerRecord, Status
+from shared.catalog import Encoding, IndexedTool, Scope, ServerRecord, Status
 from tests.support.fakes import FakeEmbedder, FakeIndex, embedded, make_tool
+from tests.support.filled import record_of
 
 ENCODING: Encoding = "cl100k_base"
 MOST = 50  # the largest limit
@@ -56,20 +68,9 @@ class World:
         ]
 
     def record(self, server_id: str, revision: int) -> ServerRecord:
-        counted = [count for count in self.counts if count is not None]
-        return ServerRecord(
-            features_version=FEATURES_VERSION,
-            last_listed_at=1.0,
-            server_id=server_id,
-            endpoint=Endpoint(),
-            groups=self.groups,
-            status=self.status,
-            tool_count=len(self.counts),
-            tokens={ENCODING: sum(counted)},
-            model_tokens={ENCODING: sum(count // 3 for count in counted)},
-            uncounted={ENCODING: tuple(f"tool{i}" for i, count in enumerate(self.counts) if count is None)},
-            revision=revision,
-        )
+        names = tuple(f"tool{i}" for i, count in enumerate(self.counts) if count is None)
+        tools, told = self.tools(server_id), {"groups": self.groups, "status": self.status}
+        return record_of(server_id, tools, uncounted={ENCODING: names}, revision=revision, **told)
 
 
 worlds = st.builds(World, st.sampled_from(STATUSES), group_sets, st.lists(counts, max_size=8))
@@ -277,3 +278,69 @@ def test_the_metrics_hold_while_writes_are_in_flight_and_are_exact_once_they_pau
         check_always(answer)
         check_exactly(answer, visible(site.index, asked))
         check_ledger(site.ledger, site.index, asked)
+
+
+# --- the metrics of an answer ---
+
+
+def test_saved_is_the_baseline_without_what_is_returned_and_its_percentage_has_two_decimals() -> None:
+    metrics = token_metrics(Baseline(tokens=300, tools=3), [make_tool(tokens=100)], "cl100k_base")
+
+    assert (metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved) == (300, 100, 200)
+    assert metrics.savings_percentage == 66.67
+
+
+def test_more_returned_than_the_baseline_knows_yet_claims_no_savings() -> None:
+    metrics = token_metrics(Baseline(tokens=50, tools=1), [make_tool(tokens=80)], "cl100k_base")
+
+    assert (metrics.baseline_tokens, metrics.returned_tokens, metrics.tokens_saved) == (80, 80, 0)
+
+
+def test_a_returned_tool_without_a_count_is_listed_before_its_server_s_record_names_it() -> None:
+    metrics = token_metrics(Baseline(tokens=0, tools=0), [make_tool("s", "odd", tokens={})], "cl100k_base")
+
+    assert (metrics.uncounted, metrics.uncounted_total) == (["s:odd"], 1)
+
+
+def test_many_tools_without_a_count_are_named_in_part_and_counted_in_full() -> None:
+    names = tuple(f"s:t{i}" for i in range(UNCOUNTED_SHOWN))
+    returned = [make_tool("s", "in_answer", tokens={})]
+
+    metrics = token_metrics(Baseline(tokens=0, tools=500, uncounted=names, uncounted_total=500), returned, "heuristic")
+
+    assert metrics.uncounted == ["s:in_answer", *names[:-1]]
+    assert metrics.uncounted_total == 500
+
+
+VALID = token_metrics(Baseline(tokens=400, tools=4, model_tokens=300), [make_tool(tokens=100)], "cl100k_base")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"baseline_tokens": -5, "savings_percentage": 400},
+        {"baseline_tokens": 99, "tokens_saved": -1},
+        {"returned_tokens": -1, "tokens_saved": 401},
+        {"tokens_saved": 301},
+        {"savings_percentage": 100.01},
+        {"savings_percentage": -0.01},
+        {"answer_tokens": -1},
+        {"uncounted_total": -1},
+    ],
+)
+def test_metrics_that_cannot_be_are_rejected(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="|".join(wrong)):
+        TokenMetrics.model_validate({**VALID.model_dump(), **wrong})
+
+
+def test_the_net_is_of_the_model_form_less_the_answer_and_may_be_negative() -> None:
+    assert TokenMetrics.model_validate(VALID.model_dump()) == VALID
+    assert [VALID.with_answer_tokens(tokens).net_tokens_saved for tokens in (0, 120, 301)] == [300, 180, -1]
+    assert VALID.with_answer_tokens(120).with_answer_tokens(301) == VALID.with_answer_tokens(301)
+
+
+@given(*[st.integers(0, 1_000)] * 4)
+def test_offered_tools_are_in_no_part_of_the_baseline(tokens: int, model: int, offered: int, of_model: int) -> None:
+    left = Baseline(tokens, 9, model_tokens=model).without(Baseline(offered, 2, model_tokens=of_model))
+
+    assert (left.tokens, left.model_tokens, left.tools) == (max(0, tokens - offered), max(0, model - of_model), 7)

@@ -7,15 +7,18 @@ from typing import Any
 import httpx2
 import pytest
 import structlog
+from mcp import Client
+from mcp.types import CallToolResult, TextContent, Tool
 
 from query.auth.authentication import Authentication, Resource
-from query.caller import Caller
-from shared.errors import KeysUnavailable
+from query.caller import Caller, Permission
+from query.mcp import build_server
+from query.tool import ToolCallContext, ToolHandler
 from shared.service.logging import MAX_LINES, PER_S, LineLimit
 from shared.upstream.followed_config import FollowedConfig
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.fakes import FakeIndex
-from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
+from tests.support.http_callers import Unreachable, app_of, entry, http_client, mcp_client, static
 
 pytestmark = pytest.mark.anyio
 
@@ -24,11 +27,6 @@ both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 RESOURCE = Resource("https://tools.example.org/mcp", "https://login.example.org/realm")
 PING: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 ACCEPT = {"accept": "application/json, text/event-stream"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -52,16 +50,11 @@ async def test_a_client_that_shows_its_token_finds_tools(known: Authentication, 
 @pytest.mark.parametrize("token", [None, "bad", "Good", "a.b.c", "x" * 20_000])
 async def test_without_a_token_that_opens_something_the_answer_is_401(known: Authentication, token: str | None) -> None:
     answer = await post(known, token)
-
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"].startswith('Bearer error="invalid_token"')
-
-
-async def test_a_basic_login_is_no_token(known: Authentication) -> None:
     async with http_client(app_of(FakeIndex(), known)) as http:
-        answer = await http.post("/mcp", json=PING, headers=ACCEPT | {"authorization": "Basic good"})
+        basic = await http.post("/mcp", json=PING, headers=ACCEPT | {"authorization": "Basic good"})
 
-    assert answer.status_code == 401
+    assert answer.status_code == basic.status_code == 401
+    assert answer.headers["www-authenticate"].startswith('Bearer error="invalid_token"')
 
 
 async def test_a_token_that_may_not_read_the_catalogue_gets_403(known: Authentication) -> None:
@@ -90,13 +83,6 @@ async def test_while_the_keys_cannot_be_fetched_nobody_is_told_that_the_token_is
 
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "5"
-
-
-class Unreachable(Authentication):
-    """Authentication whose issuer does not answer."""
-
-    async def caller(self, token: str) -> Caller:
-        raise KeysUnavailable("the issuer's keys cannot be fetched")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD"])
@@ -172,3 +158,33 @@ async def test_a_failure_of_ours_is_answered_without_its_words(tmp_path: Path, e
     assert answer.json()["error"]["code"] == -32603
     assert "secret" not in answer.text
     assert "Traceback" not in answer.text
+
+
+class Done(ToolHandler):
+    """A tool whose result names itself and its caller."""
+
+    def __init__(self, name: str, permission: Permission) -> None:
+        self.tool = Tool(name=name, input_schema={"type": "object"})
+        self.permission = permission
+
+    async def call(self, context: ToolCallContext) -> CallToolResult:
+        """Return both names."""
+        done = {"done": self.tool.name, "for": context.caller.name}
+        return CallToolResult(content=[], structured_content=done)
+
+
+@both_eras
+async def test_a_tool_that_a_caller_may_not_use_is_neither_listed_nor_run(mode: str) -> None:
+    ann = Caller("ann", permissions=frozenset({"catalog:read"}))
+    tools = [Done("read", "catalog:read"), Done("act", "tools:call")]
+    async with Client(build_server(tools, lambda _: ann), mode=mode) as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        refused = await client.call_tool("act", {})
+        answered = await client.call_tool("read", {})
+
+    (said,) = refused.content
+    assert listed == ["read"]
+    assert refused.is_error
+    assert isinstance(said, TextContent)
+    assert "tools:call" in said.text
+    assert answered.structured_content == {"done": "read", "for": "ann"}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -15,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.http_callers import entry, token_file
-from tests.support.processes import Composition, Running
+from tests.support.processes import Composition, query_service
 
 pytestmark = pytest.mark.process
 
@@ -26,28 +23,15 @@ CALL = {"tool_description": "what time is it?"}
 each_command = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@contextmanager
-def serving(directory: Path, command: tuple[str, ...], **settings: str) -> Generator[tuple[Running, str]]:
-    """Run the command on an empty index; yield it and the URL that this machine reaches it by."""
-    with Composition("", directory, EMBEDDED | settings).run("service", *command) as running:
-        running.wait_for("query_service_started")
-        port = re.search(r":(\d+)/mcp", running.output())
-        assert port, running.output()
-        yield running, f"http://127.0.0.1:{port[1]}/mcp"
-
-
 @each_command
 @pytest.mark.anyio
 async def test_with_tokens_it_listens_for_everyone_and_answers_those_who_have_one(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good", ["a"]))
-    with serving(tmp_path, command, TOOLSCALE_HOST="0.0.0.0", TOOLSCALE_TOKENS_FILE=str(tokens)) as (running, url):
+    given = {"TOOLSCALE_HOST": "0.0.0.0", "TOOLSCALE_TOKENS_FILE": str(tokens)}
+    with query_service(tmp_path, *command, **given) as (running, address):
+        url = f"{address}/mcp"
         for mode in ("legacy", "2026-07-28"):
             async with (
                 httpx2.AsyncClient(headers={"authorization": "Bearer good"}, trust_env=False) as http,
@@ -57,9 +41,8 @@ async def test_with_tokens_it_listens_for_everyone_and_answers_those_who_have_on
         refused = httpx2.post(url, json={}, headers={"authorization": "Bearer some-secret"}, trust_env=False)
         assert refused.status_code == 401
         assert httpx2.get(url, timeout=30, trust_env=False).status_code == 405
-        page = url.removesuffix("mcp") + "ui"
-        assert httpx2.get(page, trust_env=False).status_code == 401
-        assert "seen as" in httpx2.get(page, auth=("ann", "good"), trust_env=False).text
+        assert httpx2.get(f"{address}/ui", trust_env=False).status_code == 401
+        assert "seen as" in httpx2.get(f"{address}/ui", auth=("ann", "good"), trust_env=False).text
         assert running.stop() == 0
 
     lines = [json.loads(line) for line in running.output().splitlines() if line.startswith('{"')]

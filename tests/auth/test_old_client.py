@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.auth.test_auth_processes import CALL, COMMANDS, serving
 from tests.support.http_callers import entry, token_file
+from tests.support.processes import query_service
 from toolscale.demo.servers import LEGACY
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -42,8 +42,8 @@ asyncio.run(main(*sys.argv[1:]))
 def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_path: Path, demo_servers: Path) -> None:
     tokens = token_file(tmp_path / "tokens.toml", ann=entry("good", ["a"]))
 
-    with serving(tmp_path, COMMANDS["query"], TOOLSCALE_TOKENS_FILE=str(tokens)) as (running, url):
-        said = run_old_client(LEGACY.programs(demo_servers) / "python", url)
+    with query_service(tmp_path, "-m", "query", TOOLSCALE_TOKENS_FILE=str(tokens)) as (running, address):
+        said = run_old_client(LEGACY.programs(demo_servers) / "python", f"{address}/mcp")
 
     assert said["sdk"].startswith("1.")
     assert said["revision"] == "2025-11-25"
@@ -55,7 +55,7 @@ def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_
 
 def run_old_client(python: Path, url: str) -> dict[str, Any]:
     """Run the client and return what it printed."""
-    command = [str(python), "-c", CLIENT, url, json.dumps(CALL)]
+    command = [str(python), "-c", CLIENT, url, json.dumps({"tool_description": "what time is it?"})]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: dict[str, Any] = json.loads(ended.stdout)

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.catalog import catalog_digest, digest, point_id, server_half
-from shared.text.tokens import counter, estimate
+from shared.text.tokens import estimate
 from tests.support.builders import definition
 
 names = st.text(min_size=1, max_size=20)
@@ -36,10 +36,6 @@ def test_two_points_share_their_first_half_if_they_are_tools_of_one_server(a: st
     assert (first.removeprefix(server_half(first)) == second.removeprefix(server_half(second))) == ((a, b) == (c, d))
 
 
-def test_joining_server_and_tool_differently_is_another_point() -> None:
-    assert point_id("a/b", "c") != point_id("a", "b/c")
-
-
 @given(names, names, names)
 def test_a_digest_changes_with_the_description_and_the_declared_name_alone(name: str, first: str, second: str) -> None:
     assume(first != second)
@@ -56,6 +52,5 @@ def test_a_catalogs_digest_does_not_depend_on_the_order_of_its_tools(digests: di
 
 
 @given(st.text(max_size=300))
-def test_every_text_has_a_count_and_more_text_never_a_smaller_estimate(text: str) -> None:
-    assert counter("cl100k_base")(text) >= 0
+def test_more_text_never_has_a_smaller_estimate(text: str) -> None:
     assert estimate(text) <= estimate(text + " word")

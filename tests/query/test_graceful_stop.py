@@ -36,11 +36,6 @@ AT_ONCE_S = 30.0
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Return the file of a stdio server that is in the catalogue of `tmp_path`."""
     target = callable_stdio()

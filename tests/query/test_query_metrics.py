@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2
@@ -10,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
-from starlette.applications import Starlette
+from prometheus_client import CollectorRegistry, generate_latest
 
-from query.auth.authentication import Authentication
 from query.catalogue import Catalogue
 from query.mcp import service_of
 from query.metrics import CatalogueGauges
@@ -24,11 +24,6 @@ from tests.support.http_callers import app_of, entry, http_client, static
 from tests.support.metrics import counted, samples, shown
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def record(server_id: str, status: Status = "running", *, ago_s: float | None = 5.0, **more: object) -> ServerRecord:
@@ -83,8 +78,11 @@ async def test_a_name_that_a_caller_makes_up_becomes_no_time_series() -> None:
     assert not any("made_up" in name for name in shown())
 
 
-def gauges_of(catalogue: Catalogue) -> dict[str, float]:
-    return shown(CatalogueGauges(lambda: catalogue.ledger.known(Scope())))
+def gauges_of(known: Sequence[ServerRecord]) -> dict[str, float]:
+    """Return the gauges of a catalogue of these servers, without the other metrics of this process."""
+    registry = CollectorRegistry()
+    registry.register(CatalogueGauges(lambda: known))
+    return samples(generate_latest(registry).decode())
 
 
 def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
@@ -97,7 +95,7 @@ def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
         record("new", ago_s=None),
     )
 
-    found = gauges_of(catalogue)
+    found = gauges_of(catalogue.ledger.known(Scope()))
 
     states = {"listed": 2, "stale": 1, "quarantined": 1, "stopped": 1, "waiting": 1, "failing": 0, "installing": 0}
     assert {state: found[f'toolscale_servers{{state="{state}"}}'] for state in states} == states
@@ -123,9 +121,7 @@ def test_the_states_of_servers_add_up_to_the_known_servers(
         for number, (status, ago_s, stale_since, version) in enumerate(servers)
     ]
 
-    shown_now = shown(CatalogueGauges(lambda: known))
-
-    states = {name: value for name, value in shown_now.items() if name.startswith("toolscale_servers{")}
+    states = {name: value for name, value in gauges_of(known).items() if name.startswith("toolscale_servers{")}
 
     assert sum(states.values()) == len(known)
     never = [server for server in known if server.status == "running" and server.last_listed_at is None]
@@ -146,48 +142,32 @@ def test_an_index_that_is_away_is_shown_and_hides_no_other_metric() -> None:
 # --- who may read them ---
 
 
-async def statuses(app: Starlette, *asked: dict[str, str]) -> list[int]:
-    """Return the status of a request with each of these headers."""
-    async with http_client(app) as http:
-        return [(await http.get("/metrics", headers=headers)).status_code for headers in asked]
+@pytest.mark.parametrize(
+    ("service", "host", "token", "status"),
+    [
+        ("with tokens", "127.0.0.1", None, 401),
+        ("with tokens", "127.0.0.1", "wrong", 401),
+        ("with tokens", "127.0.0.1", "of-some", 403),
+        ("with tokens", "127.0.0.1", "of-all-groups", 200),
+        # Prometheus asks at an address
+        ("with tokens", "172.18.0.5:8765", None, 401),
+        ("with tokens", "172.18.0.5:8765", "of-some", 403),
+        ("with tokens", "172.18.0.5:8765", "of-all-groups", 200),
+        ("open metrics", "127.0.0.1", None, 200),
+        ("open metrics", "query:8765", None, 200),
+        ("without tokens", "127.0.0.1", None, 200),
+        ("without tokens", "attacker.example", None, 421),
+    ],
+)
+async def test_metrics_are_for_those_who_see_all_groups_and_for_no_web_page(
+    tmp_path: Path, service: str, host: str, token: str | None, status: int
+) -> None:
+    known = static(tmp_path / "tokens.toml", all=entry("of-all-groups"), some=entry("of-some", groups=["dev"]))
+    authentication = None if service == "without tokens" else known
+    app = app_of(FakeIndex(), authentication, metrics_public=service == "open metrics")
 
-
-def showing(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
-
-
-@pytest.fixture
-def known(tmp_path: Path) -> Authentication:
-    return static(tmp_path / "tokens.toml", all=entry("of-all-groups"), some=entry("of-some", groups=["dev"]))
-
-
-async def test_where_callers_show_tokens_metrics_are_for_those_who_see_all_groups(known: Authentication) -> None:
-    app = app_of(FakeIndex(), known)
-
-    found = await statuses(app, {}, showing("wrong"), showing("of-some"), showing("of-all-groups"))
-
-    assert found == [401, 401, 403, 200]
-
-
-async def test_who_shows_a_token_may_ask_for_metrics_at_an_address_as_prometheus_does(known: Authentication) -> None:
-    app = app_of(FakeIndex(), known)
-    address = {"host": "172.18.0.5:8765"}
-
-    found = await statuses(app, address, showing("of-some") | address, showing("of-all-groups") | address)
-
-    assert found == [401, 403, 200]
-
-
-async def test_open_metrics_are_for_all_who_reach_the_port_by_whatever_name(known: Authentication) -> None:
-    app = app_of(FakeIndex(), known, metrics_public=True)
-
-    assert await statuses(app, {}, {"host": "query:8765"}) == [200, 200]
-
-
-async def test_without_tokens_a_web_page_cannot_read_metrics_by_a_name_of_its_own() -> None:
-    app = app_of(FakeIndex(), None)
-
-    assert await statuses(app, {}, {"host": "attacker.example"}) == [200, 421]
+    async with http_client(app, token) as http:
+        assert (await http.get("/metrics", headers={"host": host})).status_code == status
 
 
 async def test_metrics_are_shown_in_the_format_that_prometheus_asks_for() -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,25 +23,21 @@ from query.mcp import build_server
 from query.records import Ledger
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.index import open_engine
 from shared.index.versions import IndexStore, IndexVersion
 from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from shared.text.embedding import FastEmbedder
 from tests.support.builders import up
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.support.filled import fill
+from tests.support.waiting import eventually
 from toolscale.app import app as toolscale
 
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 QUESTION = {"tool_description": "what time is it in Tokyo?", "limit": 1}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +54,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.ensure_active_version(version)
         store.mark_complete(is_filled=True)
         index = store.index(version)
-        index.upsert([ingested(tool, embedder) for tool in tools])
-        for revision, tool in enumerate(tools, start=1):
-            sums = dict(tool.token_counts)
-            index.put_server(
-                ServerRecord(
-                    features_version=FEATURES_VERSION,
-                    last_listed_at=1.0,
-                    server_id=tool.server_id,
-                    endpoint=Endpoint(),
-                    tool_count=1,
-                    tokens=sums,
-                    revision=revision,
-                )
-            )
+        fill(index, *tools, embedder=embedder)
     return directory
 
 
@@ -111,11 +93,9 @@ def beside(url: str, path: str) -> str:
     return url.removesuffix("/mcp") + path
 
 
-def wait_for(status: int, url: str, seconds: float = 60) -> None:
-    """Poll until the address answers with this status."""
-    deadline = time.monotonic() + seconds
-    while (found := httpx2.get(url).status_code) != status:
-        assert time.monotonic() < deadline, f"expected {status} from {url}, still {found}"
+def wait_for(status: int, url: str) -> None:
+    """Wait until the address answers with this status."""
+    eventually(lambda: httpx2.get(url).status_code == status, what=f"{status} from {url}")
 
 
 def check(answer: dict[str, Any]) -> None:

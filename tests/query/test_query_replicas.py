@@ -35,11 +35,6 @@ TOOLS = [make_tool("files", f"read_{number}", f"Read file {number}", tokens=30) 
 TOOLS.append(make_tool("files", "explain", LONG, tokens=20_000))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def catalogues(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return two directories with the same tools: what two replicas see of one Qdrant server."""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,26 +8,24 @@ import pytest
 import structlog
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolResult, TextContent
+from mcp.types import Tool
 
 from query.catalogue import Catalogue
 from query.find import FIND_TOOL
 from query.mcp import build_server
 from query.records import Ledger
 from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE
+from query.tools.describe_tool import DESCRIBE_TOOL
+from query.tools.get_savings_report import GET_SAVINGS_REPORT
 from query.tools.registry import builtin_tools
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord
 from shared.text.tokens import counter
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.calling import text_of
+from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.support.filled import index_of
 
 pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @asynccontextmanager
@@ -40,32 +37,10 @@ async def client_of(index: FakeIndex, mode: str = "auto") -> AsyncGenerator[Clie
 
 def catalogue() -> FakeIndex:
     """Return two tools of 10 tokens each on one running server."""
-    index = FakeIndex()
-    tools = [
-        make_tool("time", "get_current_time", "Tell the current time in a timezone"),
-        make_tool("time", "convert_time", "Convert a time between two timezones"),
-    ]
-    embedder = FakeEmbedder()
-    index.upsert([ingested(tool, embedder) for tool in tools])
-    index.put_server(
-        ServerRecord(
-            features_version=FEATURES_VERSION,
-            last_listed_at=1.0,
-            server_id="time",
-            endpoint=Endpoint(),
-            tool_count=2,
-            tokens={"cl100k_base": 20},
-            model_tokens={"cl100k_base": 14},
-            revision=1,
-        )
+    return index_of(
+        make_tool("time", "get_current_time", "Tell the current time in a timezone", model_tokens=7),
+        make_tool("time", "convert_time", "Convert a time between two timezones", model_tokens=7),
     )
-    return index
-
-
-def text_of(result: CallToolResult) -> str:
-    (content,) = result.content
-    assert isinstance(content, TextContent)
-    return content.text
 
 
 @both_eras
@@ -90,14 +65,6 @@ async def test_the_closest_tool_comes_first_with_what_it_saved(mode: str) -> Non
         "uncounted": [],
         "uncounted_total": 0,
     }
-
-
-@both_eras
-async def test_the_text_says_the_same_as_the_structured_content(mode: str) -> None:
-    async with client_of(catalogue(), mode) as client:
-        result = await client.call_tool("find_tool", {"tool_description": "time"})
-
-    assert json.loads(text_of(result)) == result.structured_content
 
 
 @both_eras
@@ -172,10 +139,11 @@ async def test_the_instructions_name_the_tools_to_search_describe_and_call(mode:
     assert all(name in sentence for sentence, name in named)
 
 
-async def test_the_tool_costs_an_agent_few_tokens() -> None:
-    seen_by_a_model = FIND_TOOL.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
+@pytest.mark.parametrize(("tool", "most"), [(FIND_TOOL, 370), (DESCRIBE_TOOL, 145), (GET_SAVINGS_REPORT, 200)])
+def test_a_tool_costs_an_agent_few_tokens(tool: Tool, most: int) -> None:
+    seen_by_a_model = tool.model_dump_json(by_alias=True, include={"name", "description", "input_schema"})
 
-    assert counter("cl100k_base")(seen_by_a_model) < 370
+    assert counter("cl100k_base")(seen_by_a_model) < most
 
 
 @pytest.mark.parametrize(
@@ -201,14 +169,6 @@ async def test_a_wrong_argument_is_refused_by_name_without_repeating_its_value(
     assert result.is_error
     assert text_of(result).startswith(f"{field}: ")
     assert "xxx" not in text_of(result)
-
-
-async def test_keywords_alone_are_enough() -> None:
-    async with client_of(catalogue()) as client:
-        result = await client.call_tool("find_tool", {"tool_description": "", "tool_keywords": "convert", "limit": 1})
-
-    answer: dict[str, Any] = result.structured_content
-    assert [tool["name"] for tool in answer["tools"]] == ["time:convert_time"]
 
 
 async def test_an_unreachable_catalogue_is_said_and_the_next_request_is_answered() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -12,19 +11,13 @@ import anyio.to_thread
 import httpx2
 import pytest
 from mcp import MCPError
-from starlette.applications import Starlette
 from typing_extensions import override
 
-from query.api import api_routes
-from query.catalogue import Catalogue
-from query.listener import HttpListener
-from query.records import Ledger
 from query.turns import Turns
 from shared.catalog import Candidates, QueryVectors, Scope
-from shared.service.http import bind
 from shared.toolset import Toolset
 from tests.support.calling import text_of
-from tests.support.fakes import FakeEmbedder, FakeIndex
+from tests.support.fakes import FakeIndex
 from tests.support.http_callers import URL, app_of, entry, http_client, mcp_client, static
 
 pytestmark = pytest.mark.anyio
@@ -75,23 +68,12 @@ async def test_a_caller_with_as_many_waiting_requests_as_it_may_have_gets_the_re
         async with mcp_client(http, url=f"{URL}/all") as client:
             with pytest.raises(MCPError, match=FULL):
                 await client.list_tools()
-        page = await http.get("/ui")
+        page, listed = await http.get("/ui"), await http.get("/api/servers")
 
+    assert (listed.status_code, listed.json()) == (503, {"error": FULL})
     assert (found.is_error, text_of(found)) == (True, FULL)
     assert page.status_code == 503
     assert FULL in page.text
-
-
-@pytest.mark.usefixtures("full")
-async def test_a_list_of_servers_above_the_limit_is_refused_with_the_reason(tmp_path: Path) -> None:
-    index = FakeIndex()
-    authentication = static(tmp_path / "tokens.toml", ann=entry("ann"))
-    with closing(HttpListener(bind("127.0.0.1", 0, "port"), authentication)) as listener:
-        routes = api_routes(Catalogue(index, FakeEmbedder(), Ledger(index)), listener)
-    async with http_client(Starlette(routes=routes), "ann") as http:
-        response = await http.get("/api/servers")
-
-    assert (response.status_code, response.json()) == (503, {"error": FULL})
 
 
 async def test_a_light_caller_is_answered_while_another_has_many_heavy_searches_in_flight(tmp_path: Path) -> None:

@@ -17,39 +17,14 @@ from query.find import (
     NOTHING_HAS_WORDS,
     NOTHING_PASSES,
     NOTHING_VISIBLE,
-    Timings,
     find_tool,
 )
 from query.records import Ledger
 from query.search.request import FindRequest
-from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, Scope, ServerRecord, Status, ToolDefinition
-from shared.errors import IndexUnavailable
+from shared.catalog import Scope, ToolDefinition
 from shared.text.embedding import Embedder
-from tests.support.fakes import FakeEmbedder, FakeIndex, WithoutModel, ingested, make_tool
-
-
-def index_of(*tools: IndexedTool, status: Status = "running", stale_since: float | None = None) -> FakeIndex:
-    """Return an index of these tools, each server with the record that a finished ingestion leaves."""
-    index, embedder = FakeIndex(), FakeEmbedder()
-    index.upsert([ingested(tool, embedder) for tool in tools])
-    for revision, server_id in enumerate(sorted({tool.server_id for tool in tools}), start=1):
-        own = [tool for tool in tools if tool.server_id == server_id]
-        tokens = sum(tool.token_counts.get("cl100k_base", 0) for tool in own)
-        index.put_server(
-            ServerRecord(
-                features_version=FEATURES_VERSION,
-                last_listed_at=1.0,
-                server_id=server_id,
-                endpoint=Endpoint(),
-                groups=own[0].groups,
-                status=status,
-                tool_count=len(own),
-                tokens={"cl100k_base": tokens},
-                revision=revision,
-                stale_since=stale_since,
-            )
-        )
-    return index
+from tests.support.fakes import FakeEmbedder, FakeIndex, WithoutModel, make_tool
+from tests.support.filled import index_of
 
 
 def find(
@@ -60,19 +35,8 @@ def find(
     no_match_threshold: float = -1,
     **more: Any,
 ) -> FindResponse:
-    return find_with_timings(index, description, scope, embedder, no_match_threshold, **more)[0]
-
-
-def find_with_timings(
-    index: FakeIndex,
-    description: str | list[str] = "read a file",
-    scope: Scope | None = None,
-    embedder: Embedder | None = None,
-    no_match_threshold: float = -1,
-    **more: Any,
-) -> tuple[FindResponse, Timings]:
     catalogue = Catalogue(index, embedder or FakeEmbedder(), Ledger(index), no_match_threshold=no_match_threshold)
-    return find_tool(FindRequest(tool_description=description, **more), scope or Scope(), catalogue)
+    return find_tool(FindRequest(tool_description=description, **more), scope or Scope(), catalogue)[0]
 
 
 def names(answer: FindResponse) -> list[str]:
@@ -92,19 +56,14 @@ def test_the_closest_tools_come_first() -> None:
     assert [round(score, 2) for score in (first, second)] == [first, second]
 
 
-def test_eight_tools_are_returned_unless_the_caller_says_otherwise() -> None:
-    index = index_of(*(make_tool("fs", f"t{i}") for i in range(20)))
-
-    assert len(find(index).tools) == 8
-    assert len(find(index, limit=3).tools) == 3
-
-
-@pytest.mark.parametrize("limit", [3, 8, 50])
-def test_a_search_reads_the_tools_of_its_page_in_one_request(limit: int) -> None:
+@pytest.mark.parametrize(("asked", "limit"), [({}, 8), ({"limit": 3}, 3), ({"limit": 50}, 50)])
+def test_eight_tools_unless_the_caller_says_otherwise_are_read_in_one_request(
+    asked: dict[str, Any], limit: int
+) -> None:
     index = index_of(*(make_tool("fs", f"t{i}") for i in range(60)))
 
     with patch.object(index, "get", wraps=index.get) as get:
-        assert len(find(index, limit=limit).tools) == limit
+        assert len(find(index, **asked).tools) == limit
 
     assert [len(call.args[0]) for call in get.call_args_list] == [max(limit, 8) + 1]
 
@@ -114,27 +73,6 @@ def test_keywords_join_the_query() -> None:
 
     assert names(find(index, "do it", tool_keywords=["convert", "currencies"], limit=1)) == ["convert"]
     assert names(find(index, "do it", tool_keywords="convert currencies", limit=1)) == ["convert"]
-
-
-def test_search_and_baseline_see_the_same_scope() -> None:
-    index = index_of(
-        make_tool("fs", "read", tokens=10, groups=["dev"]),
-        make_tool("fs", "write", tokens=10, groups=["dev"]),
-        make_tool("mail", "send", tokens=1_000, groups=["office"]),
-    )
-
-    answer = find(index, scope=Scope(groups=frozenset({"dev"})), limit=1)
-
-    assert answer.tools[0].first_server[0] == "fs"
-    assert answer.token_metrics.baseline_tokens == 20
-
-
-def test_a_stopped_server_s_tools_are_neither_found_nor_counted() -> None:
-    answer = find(index_of(make_tool(status="stopped", tokens=10), status="stopped"))
-
-    assert answer.tools == []
-    assert answer.token_metrics.baseline_tokens == 0
-    assert answer.warnings == ["The catalogue holds no tools that you may see."]
 
 
 def test_a_search_that_its_filters_leave_empty_is_not_said_to_see_nothing() -> None:
@@ -167,7 +105,7 @@ def test_unknown_servers_and_groups_of_a_filter_are_named_with_the_nearest() -> 
 
 
 def test_a_server_of_a_filter_that_does_not_run_is_named() -> None:
-    index = index_of(make_tool("fs", "read", status="stopped"), status="stopped")
+    index = index_of(make_tool("fs", "read", status="stopped"))
 
     assert find(index, servers=["fs"]).warnings == [
         "The server fs is stopped, so its tools are not shown.",
@@ -226,22 +164,7 @@ def test_a_stale_server_s_tools_say_since_when_and_a_warning_names_it() -> None:
 
     assert answer["tools"][0]["stale_since"] == "2023-11-14T22:13:20Z"
     assert answer["warnings"] == ["Tools of fs may be out of date: their servers did not answer."]
-
-
-def test_in_the_smallest_answer_the_warning_alone_names_the_stale_server() -> None:
-    tools = [make_tool("fs", f"read_{number}", "Read a long file " * 12) for number in range(8)]
-
-    answer = find(index_of(*tools, stale_since=1.0), max_tokens=200).as_object()
-
-    assert all(set(tool) == {"name"} for tool in answer["tools"])
-    assert answer["warnings"][0] == "Tools of fs may be out of date: their servers did not answer."
-
-
-def test_a_fresh_server_s_tools_carry_no_staleness() -> None:
-    answer = find(index_of(make_tool("fs", "read"))).as_object()
-
-    assert "stale_since" not in answer["tools"][0]
-    assert answer["warnings"] == []
+    assert "stale_since" not in find(index_of(make_tool("fs", "read"))).as_object()["tools"][0]
 
 
 def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() -> None:
@@ -251,21 +174,6 @@ def test_a_lone_surrogate_in_a_definition_does_not_make_the_answer_unsendable() 
     answer = find(index_of(tool))
 
     assert json.loads(answer.model_dump_json())["tools"][0]["description"] == "a ? b"
-
-
-def test_the_parts_of_the_time_are_known_to_the_caller_and_not_sent() -> None:
-    answer, timings = find_with_timings(index_of(make_tool()))
-
-    assert min(timings.embed_ms, timings.search_ms, timings.sum_ms) > 0
-    assert answer.as_object().keys() == {"tools", "token_metrics", "warnings"}
-
-
-def test_an_unreachable_index_is_an_error_and_not_an_empty_answer() -> None:
-    index = index_of(make_tool())
-    index.is_down = True
-
-    with pytest.raises(IndexUnavailable):
-        find(index)
 
 
 def test_each_step_of_a_task_finds_its_tool() -> None:
@@ -279,13 +187,6 @@ def test_each_step_of_a_task_finds_its_tool() -> None:
     assert [tool.name.split("_")[0] for tool in answer.tools] == ["fs:read", "mail:send"]
 
 
-def test_keywords_join_every_step() -> None:
-    request = FindRequest(tool_description=["read", " ", "write"], tool_keywords=["csv"])
-
-    assert request.steps == ["read csv", "write csv"]
-    assert FindRequest(tool_description="", tool_keywords="csv").steps == ["csv"]
-
-
 @pytest.mark.parametrize("query", ["zap", "b:zap"])
 def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
     index = index_of(make_tool("a", "zip", "zap zap b zap"), make_tool("b", "zap", "nothing alike"))
@@ -294,12 +195,6 @@ def test_a_tool_asked_for_by_its_name_comes_first(query: str) -> None:
 
     assert answer.tools[0].name == "b:zap"
     assert answer.no_match is None
-
-
-def test_a_name_outside_the_scope_is_not_found() -> None:
-    index = index_of(make_tool("a", "zip", groups=["dev"]), make_tool("b", "zap", groups=["ops"]))
-
-    assert names(find(index, "zap", scope=Scope(groups=frozenset({"dev"})))) == ["zip"]
 
 
 def test_where_nothing_fits_no_tool_is_returned_and_the_nearest_are_named() -> None:
@@ -353,21 +248,6 @@ def test_servers_groups_read_only_and_exclude_narrow_the_search_and_not_the_base
     assert {answer.token_metrics.baseline_tokens for answer in narrowed.values()} == {15}
     returned = [sorted(names(answer)) for answer in narrowed.values()]
     assert returned[1:] == [["read", "write"], ["log", "read", "write"], ["log", "read"], ["log", "read"], ["read"]]
-
-
-def test_a_caller_cannot_ask_for_more_than_it_may_see() -> None:
-    index = index_of(make_tool("fs", "read"), make_tool("mail", "send"))
-
-    answer = find(index, scope=Scope(servers=frozenset({"fs"})), servers=["fs", "mail"])
-
-    assert names(answer) == ["read"]
-    assert find(index, scope=Scope(servers=frozenset({"fs"})), servers=["mail"]).tools == []
-
-
-def test_a_tool_named_by_a_stop_word_fits_when_it_is_asked_for_by_name() -> None:
-    answer = find(index_of(make_tool("b", "help", "nothing alike")), "help", no_match_threshold=1)
-
-    assert names(answer) == ["help"]
 
 
 @pytest.mark.parametrize(("index_is_embedded", "corpus"), [(True, Scope()), (False, Scope(status=None))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from itertools import count
 from typing import Any
 
@@ -16,9 +15,9 @@ from query.kept import MOST_RECENT, RECENT_S, Recent
 from query.records import Ledger
 from query.search.ranking import NO_THRESHOLD
 from query.search.request import FindRequest
-from shared.catalog import FEATURES_VERSION, Encoding, Endpoint, ServerRecord
 from tests.support.builders import Clock
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import record_of
 
 SERVERS, GROUPS = ("time", "files"), ("red", "blue")
 NAMES = ("get_time", "read_file", "convert_time")
@@ -44,20 +43,7 @@ class World:
         tools = [make_tool(server, name, groups=[group]) for name in sorted(names)]
         self.index.delete(server, set(NAMES) - names)
         self.index.upsert([ingested(tool, self.embedder) for tool in tools])
-        sums: dict[Encoding, int] = {"cl100k_base": 10 * len(tools)}
-        self.index.put_server(
-            ServerRecord(
-                server_id=server,
-                endpoint=Endpoint(),
-                groups=frozenset({group}),
-                features_version=FEATURES_VERSION,
-                last_listed_at=1.0,
-                tool_count=len(tools),
-                tokens=sums,
-                model_tokens=sums,
-                revision=next(self._revisions),
-            )
-        )
+        self.index.put_server(record_of(server, tools, groups=[group], revision=next(self._revisions)))
 
     def answer(self, caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
         """Return the answer as a client gets it, without its random cursor."""
@@ -132,14 +118,3 @@ def test_the_values_that_were_not_used_for_longest_give_way() -> None:
 
     assert used == "answer"
     assert (recent.get(0, state), recent.get(1, state), recent.get(MOST_RECENT, state)) == ("answer", None, "answer")
-
-
-def test_another_state_frees_the_earlier_one_and_its_values() -> None:
-    before = Clock()
-    recent: Recent[str] = Recent()
-    gone = weakref.ref(before)
-    recent.keep("usual", before, "answer")
-    del before
-
-    assert recent.get("usual", object()) is None
-    assert gone() is None

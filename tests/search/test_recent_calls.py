@@ -16,12 +16,9 @@ from structlog.testing import capture_logs
 from query.usage import recent_calls
 from query.usage.recent_calls import DAYS, NO_CALLS, REFRESH_S, CallCounts, RecentCalls
 from query.usage.record import call_rows
-from query.usage.store_redis import RedisUsage
 from query.usage.store_sqlite import SqliteUsage
-from query.usage.usage import Counts, Usage, Use, summed, today
+from query.usage.usage import Counts, Use, summed, today
 from shared.errors import HistoryUnavailable
-from shared.service.redis import connect
-from tests.support.fake_redis import FakeRedisServer
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("noon")
@@ -72,24 +69,19 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_calls, "FIRST_READ_S", 30.0)
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def either(request: pytest.FixtureRequest, history: ScriptedHistory, fake_redis: FakeRedisServer) -> Usage:
-    return history if request.param == "sqlite" else RedisUsage(fake_redis.client(), 60)
-
-
-def add(history: Usage, caller: str, tool: str, times: int = 1, days_ago: int = 0) -> None:
+def add(history: ScriptedHistory, caller: str, tool: str, times: int = 1, days_ago: int = 0) -> None:
     """Record calls of this tool of the server `git`."""
     day = today() - timedelta(days=days_ago)
     history.add(summed(row for _ in range(times) for row in call_rows(day, caller, "git", tool, 10, 7)))
 
 
-def test_the_calls_are_a_callers_own_of_the_last_days(either: Usage) -> None:
-    add(either, "ann", "log", 2)
-    add(either, "ann", "log", 3, days_ago=DAYS - 1)
-    add(either, "ann", "log", 4, days_ago=DAYS)
-    add(either, "bob", "now")
+def test_the_calls_are_a_callers_own_of_the_last_days(history: ScriptedHistory) -> None:
+    add(history, "ann", "log", 2)
+    add(history, "ann", "log", 3, days_ago=DAYS - 1)
+    add(history, "ann", "log", 4, days_ago=DAYS)
+    add(history, "bob", "now")
 
-    with closing(RecentCalls(either)) as calls:
+    with closing(RecentCalls(history)) as calls:
         assert [calls.of(caller) for caller in ("ann", "bob", "eve")] == [{("git:log", 5)}, {("git:now", 1)}, NO_CALLS]
 
 
@@ -125,15 +117,6 @@ def test_a_history_that_is_down_is_logged_once_and_the_last_counts_stay(history:
     assert found == [NO_CALLS] * 2 + [{("git:log", 1)}] * 3
     assert history.reads == 5
     assert [(line["event"], line["reason"]) for line in lines] == [("recent_calls_not_read", "down")] * 2
-
-
-def test_a_redis_that_is_down_fails_no_answer() -> None:
-    with (
-        patch.object(recent_calls, "FIRST_READ_S", 0.01),
-        closing(RedisUsage(connect("redis://127.0.0.1:9/0"), keep_days=2)) as down,
-        closing(RecentCalls(down)) as calls,
-    ):
-        assert calls.of("ann") == NO_CALLS
 
 
 def test_a_history_that_hangs_delays_only_the_first_answer_and_is_read_once(history: ScriptedHistory) -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from query.search.search import MAX_CHARACTERS, MAX_CLAUSES, clauses, embed_steps
-from shared.text.bm25 import query_terms
-from tests.support.fakes import FakeEmbedder, WithoutModel
+from tests.support.fakes import FakeEmbedder
 
 LONG = (
     "I have a meeting in Lisbon next week and want to prepare for it well. "
@@ -52,10 +51,3 @@ def test_a_step_is_searched_whole_and_by_its_clauses() -> None:
     assert len(short.queries) == 1
     assert len(long.queries) == 1 + len(clauses(LONG))
     assert embedder.queries == ["read a file", LONG, *clauses(LONG)]
-
-
-def test_without_a_model_steps_have_their_terms_alone() -> None:
-    (step,) = embed_steps(["read a file"], WithoutModel())
-
-    assert step.whole.dense is None
-    assert step.whole.terms == query_terms("read a file")

@@ -1,13 +1,20 @@
+"""Turns of callers: a few requests at a time, and none of a caller keeps another out."""
+
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from query.__main__ import serve
 from query.turns import (
@@ -26,9 +33,6 @@ from toolscale.embedded.service import running
 
 pytestmark = pytest.mark.anyio
 
-# while several callers are active, the last turn is for another one
-OF_ONE = MOST - 1
-
 
 @pytest.fixture(autouse=True)
 def own_turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
@@ -37,18 +41,10 @@ def own_turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     return own
 
 
-@pytest.fixture
-async def shared(own_turns: Turns) -> None:
-    for caller in ("ann", "bob"):
-        async with own_turns.turn(caller):
-            pass
-
-
 class Slow:
-    """Answers when told to, and remembers in which order it was asked and how many were asked at the same time."""
+    """Answers when told to, and remembers how many were asked at the same time."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
         self.full = threading.Semaphore(0)
         self.go = threading.Event()
         self._lock = threading.Lock()
@@ -56,7 +52,6 @@ class Slow:
 
     def answer(self, number: int) -> int:
         with self._lock:
-            self.asked.append(number)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
         self.full.release()
@@ -69,41 +64,6 @@ class Slow:
 async def begun(slow: Slow, count: int) -> None:
     for _ in range(count):
         assert await anyio.to_thread.run_sync(slow.full.acquire, True, 10)
-
-
-@pytest.mark.usefixtures("shared")
-async def test_the_requests_of_a_caller_are_answered_a_few_at_a_time_in_their_order() -> None:
-    slow, answers, asked_at_once = Slow(), list[int](), 0
-
-    async def ask(number: int) -> None:
-        answers.append(await run_in_thread("ann", slow.answer, number))
-
-    async with anyio.create_task_group() as callers:
-        for number in range(5 * OF_ONE):
-            callers.start_soon(ask, number)
-            await anyio.lowlevel.checkpoint()
-        await begun(slow, OF_ONE)
-        asked_at_once = len(slow.asked)
-        slow.go.set()
-
-    assert asked_at_once == OF_ONE
-    assert slow.most_at_once <= OF_ONE
-    assert sorted(answers) == list(range(5 * OF_ONE))
-    assert set(slow.asked[:OF_ONE]) == set(range(OF_ONE))
-
-
-@pytest.mark.usefixtures("shared")
-async def test_another_caller_gets_the_last_turn_at_once() -> None:
-    slow, answered = Slow(), ""
-    async with anyio.create_task_group() as callers:
-        for number in range(5 * OF_ONE):
-            callers.start_soon(run_in_thread, "ann", slow.answer, number)
-            await anyio.lowlevel.checkpoint()
-        await begun(slow, OF_ONE)
-        answered = await run_in_thread("bob", str, 7)
-        slow.go.set()
-
-    assert answered == "7"
 
 
 @pytest.mark.parametrize(("index_is_embedded", "most"), [(True, MOST), (False, MOST_ON_A_SERVER)])
@@ -126,12 +86,8 @@ async def test_fewer_turns_begin_when_more_have_ended() -> None:
     async with turns.turn("ann"):
         async with turns.turn("ann"):
             turns.allow(1)
-        with anyio.move_on_after(0.1) as waiting:
-            await _take(turns)
-    with anyio.fail_after(30):
-        await _take(turns)
-
-    assert waiting.cancelled_caught
+        assert await has_to_wait(turns)
+    assert not await has_to_wait(turns)
 
 
 async def test_a_caller_counts_as_active_for_a_minute() -> None:
@@ -140,39 +96,17 @@ async def test_a_caller_counts_as_active_for_a_minute() -> None:
     async with turns.turn("bob"):
         pass
     async with turns.turn("ann"):
-        with anyio.move_on_after(0.1) as waiting:
-            await _take(turns)
+        assert await has_to_wait(turns)
         now_s = ACTIVE_S
-        with anyio.fail_after(30):
-            await _take(turns)
-
-    assert waiting.cancelled_caught
+        assert not await has_to_wait(turns)
 
 
-async def _take(turns: Turns) -> None:
-    async with turns.turn("ann"):
-        pass
-
-
-@pytest.mark.usefixtures("shared")
-async def test_a_cancelled_wait_takes_no_turn() -> None:
-    slow, waiting = Slow(), anyio.CancelScope()
-    async with anyio.create_task_group() as callers:
-        for number in range(OF_ONE):
-            callers.start_soon(run_in_thread, "ann", slow.answer, number)
-            await anyio.lowlevel.checkpoint()
-        with waiting:
-            callers.start_soon(_cancel, waiting)
-            await run_in_thread("ann", slow.answer, 99)
-        slow.go.set()
-
-    assert waiting.cancelled_caught
-    assert 99 not in slow.asked
-    assert await run_in_thread("ann", slow.answer, 100) == 100
-
-
-async def _cancel(scope: anyio.CancelScope) -> None:
-    scope.cancel()
+async def has_to_wait(turns: Turns) -> bool:
+    """Return whether ann has no turn at once."""
+    with anyio.move_on_after(0) as waiting:
+        async with turns.turn("ann"):
+            pass
+    return waiting.cancelled_caught
 
 
 async def test_a_request_above_the_limit_is_refused_and_one_that_had_its_first_turn_is_not(
@@ -217,6 +151,7 @@ async def test_a_cancelled_request_ends_between_two_of_its_parts() -> None:
     assert scope.cancelled_caught
     assert parts == [1]
     assert await run_in_thread("ann", str, 1) == "1"
+    give_way()  # outside a turn, there is none to give
 
 
 async def _run_in_scope(scope: anyio.CancelScope, read: object) -> None:
@@ -250,10 +185,6 @@ async def test_a_long_request_gives_way_to_the_callers_that_wait_and_then_goes_o
     assert order == ["first part", "light", "second part"]
 
 
-async def test_outside_a_turn_nothing_is_given() -> None:
-    give_way()
-
-
 def _open_embedded(settings: Settings) -> None:
     with running(settings):
         pass
@@ -271,7 +202,100 @@ async def test_a_service_on_a_qdrant_server_has_more_turns(
         with anyio.fail_after(30):
             for _ in range(MOST_ON_A_SERVER):
                 await held.enter_async_context(own_turns.turn("ann"))
-        with anyio.move_on_after(0.1) as waiting:
-            await _take(own_turns)
+        assert await has_to_wait(own_turns)
 
-    assert waiting.cancelled_caught
+
+# --- any order of arrivals, ends and cancellations ---
+
+CALLERS = "abcd"
+
+
+class Play:
+    """Requests that end when told to; `granted` are the callers in the order of their turns."""
+
+    def __init__(self, most: int, more: int, most_waiting: int) -> None:
+        self.of_one = max(most - 1, 1)
+        self.turns, self.most_waiting = Turns(most, lambda: 0.0, most_waiting), most_waiting
+        self.turns.allow(most + more)
+        self.granted: list[str] = []
+        self.waiting: list[tuple[str, anyio.CancelScope]] = []
+        self.held: list[tuple[str, anyio.Event]] = []
+        self.cancelled_that_ran = 0
+        # for each pair, turns of the first since the second waits without a turn
+        self.passed = Counter[tuple[str, str]]()
+
+    async def request(self, caller: str) -> None:
+        is_full = self.waiting_of(caller) == self.most_waiting
+        try:
+            await self.admitted(caller)
+        except CallsExhausted:
+            assert is_full
+        else:
+            assert not is_full
+
+    def waiting_of(self, caller: str) -> int:
+        return [waiting for waiting, _ in self.waiting].count(caller)
+
+    async def admitted(self, caller: str) -> None:
+        with anyio.CancelScope() as scope:
+            entry = caller, scope
+            self.waiting.append(entry)
+            try:
+                async with self.turns.turn(caller):
+                    self.waiting.remove(entry)
+                    self.begin(caller)
+                    self.cancelled_that_ran += scope.cancel_called
+                    end = anyio.Event()
+                    self.held.append((caller, end))
+                    await end.wait()
+                    self.held.remove((caller, end))
+            finally:
+                if entry in self.waiting:
+                    self.waiting.remove(entry)
+
+    def begin(self, caller: str) -> None:
+        holders = [holder for holder, _ in self.held]
+        if len(set(self.granted)) > 1:  # several callers are active
+            assert caller not in holders or holders.count(caller) < self.of_one
+        self.granted.append(caller)
+        for other in CALLERS:
+            waits = any(name == other for name, _ in self.waiting) and other not in holders
+            self.passed[caller, other] = self.passed[caller, other] + 1 if waits and other != caller else 0
+            self.passed[other, caller] = 0
+
+
+async def settle() -> None:
+    for _ in range(6):
+        await anyio.lowlevel.checkpoint()
+
+
+async def _play(most: int, more: int, most_waiting: int, steps: list[tuple[str, str]]) -> None:
+    play = Play(most, more, most_waiting)
+    async with anyio.create_task_group() as tasks:
+        for action, caller in steps:
+            if action == "arrive":
+                tasks.start_soon(play.request, caller)
+            elif action == "end" and play.held:
+                play.held[ord(caller) % len(play.held)][1].set()
+            elif action == "cancel" and play.waiting:
+                play.waiting[ord(caller) % len(play.waiting)][1].cancel()
+            await settle()
+            assert len(play.held) <= most + more
+            assert all(play.waiting_of(each) <= most_waiting for each in CALLERS)
+            assert all(count <= 1 for count in play.passed.values())
+            assert not (play.waiting and not play.held)
+        while play.held:
+            play.held[0][1].set()
+            await settle()
+    assert not play.waiting
+    assert not play.cancelled_that_ran
+
+
+actions = st.tuples(st.sampled_from(["arrive", "arrive", "end", "cancel"]), st.sampled_from(CALLERS))
+
+
+@given(st.integers(1, 4), st.integers(0, 6), st.integers(1, 5), st.lists(actions, max_size=60))
+def test_waiting_callers_take_turns_and_each_has_a_limit_of_waiting_requests(
+    most: int, more: int, most_waiting: int, steps: list[tuple[str, str]]
+) -> None:
+    anyio.run(_play, most, more, most_waiting, steps)

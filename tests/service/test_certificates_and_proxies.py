@@ -1,4 +1,4 @@
-"""`SSL_CERT_FILE` for Qdrant, Redis and MCP servers, and an egress proxy for MCP servers."""
+"""`SSL_CERT_FILE` for Qdrant and MCP servers, and an egress proxy for both; Redis is in test_redis_urls.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from shared.index import unreachable_reason
 from shared.index.client import ServerClient
 from shared.index.records import SERVERS_SPEC
 from shared.index.server import ServerEngine
-from shared.service.redis import connect as connect_redis
 from shared.upstream.dial import Dialler
 from shared.upstream.http import (
     proxy_for,
@@ -31,8 +30,6 @@ from tests.support.certificates import server_context, write_certificate
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.http_thread import SilentHandler, served
-from tests.support.ports import free_port
-from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.scripted_qdrant import creating, scripted_qdrant
 from workers.fetch.definitions import Limits
 from workers.fetch.session import fetch_tools_blocking
@@ -104,30 +101,6 @@ def test_all_requests_to_a_qdrant_server_use_the_proxy_of_the_environment(
 
         asked = [f"{url}/collections/servers/{path}" for path in ("exists", "points/scroll")]
         assert proxy.asked == (asked if exempt in ("", "inside.lan") else [])
-
-
-@pytest.mark.redis
-def test_a_redis_of_a_private_authority_is_used_by_both_clients(
-    certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = free_port()
-    files = {"tls_cert_file": certificate[0], "tls_key_file": certificate[1], "tls_ca_cert_file": certificate[0]}
-    with redis_process(tmp_path, port=0, tls_port=port, bind="127.0.0.1", tls_auth_clients="no", **files):
-        url = f"rediss://127.0.0.1:{port}/0"
-        wait_until_up(f"{url}?ssl_cert_reqs=none")
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-
-        ping_both(url)
-
-
-def ping_both(url: str) -> None:
-    from shared.settings import load_settings
-    from workers.celery_app import build_app
-
-    with closing(connect_redis(url)) as client:
-        client.ping()
-    with build_app(load_settings(redis_url=url)) as app, app.connection_for_write() as connection:
-        connection.ensure_connection(max_retries=1, interval_start=0)
 
 
 @dataclass

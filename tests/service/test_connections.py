@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 
 import anyio
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.service.http import Connections, address_of
 from tests.support.http_limits import ScriptedTransport
@@ -14,11 +18,6 @@ from tests.support.http_limits import ScriptedTransport
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def opened(connections: Connections, *hosts: str) -> list[ScriptedTransport]:
@@ -44,46 +43,6 @@ async def test_the_address_with_the_most_connections_loses_the_one_that_was_idle
 
     assert closed(made) == [2]
     assert len(connections) == 4
-
-
-async def test_one_address_alone_has_all_connections_and_replaces_its_own() -> None:
-    connections = Connections(3)
-
-    made = opened(connections, *["192.0.2.1"] * 5)
-
-    assert closed(made) == [0, 1]
-
-
-async def test_a_request_in_flight_is_not_cut_off_while_another_connection_of_its_address_is_idle() -> None:
-    connections = Connections(3)
-    made = opened(connections, *["192.0.2.1"] * 3)
-    connections.begin_request(made[0].connection)
-
-    made += opened(connections, "192.0.2.2", "192.0.2.2")
-
-    assert closed(made) == [1, 2]
-
-
-async def test_requests_in_flight_of_one_address_keep_no_other_out() -> None:
-    connections = Connections(2)
-    made = opened(connections, *["192.0.2.1"] * 2)
-    for each in made:
-        connections.begin_request(each.connection)
-
-    made += opened(connections, "192.0.2.2")
-
-    assert closed(made) == [1]
-
-
-async def test_the_new_connection_is_closed_if_no_address_has_more_and_all_have_requests_in_flight() -> None:
-    connections = Connections(2)
-    made = opened(connections, "192.0.2.1", "192.0.2.2")
-    for each in made:
-        connections.begin_request(each.connection)
-
-    made += opened(connections, "192.0.2.3")
-
-    assert closed(made) == [2]
 
 
 async def test_a_connection_with_a_pipelined_request_in_flight_is_not_idle() -> None:
@@ -156,3 +115,55 @@ async def test_no_server_is_configured_without_the_limits() -> None:
     # query/service.py has it as the type of an argument
     assert {path.name for path in configured} == {"http.py", "service.py"}
     assert not [path for path in modules if "uvicorn.Config(" in path.read_text(encoding="utf-8")]
+
+
+# --- for every order of connections, the address with the most loses one ---
+
+HOSTS = ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4")
+
+# each opens a connection; then requests begin and end on some that are open
+arrivals = st.lists(
+    st.tuples(st.sampled_from(HOSTS), st.sets(st.integers(0, 39)), st.sets(st.integers(0, 39))), max_size=40
+)
+
+
+@given(limit=st.integers(1, 8), arrivals=arrivals, ended=st.sets(st.integers(0, 39)))
+def test_only_the_address_with_the_most_connections_loses_one_and_an_idle_one_first(
+    limit: int, arrivals: list[tuple[str, set[int], set[int]]], ended: set[int]
+) -> None:
+    asyncio.run(play(limit, arrivals, ended))
+
+
+async def play(limit: int, arrivals: list[tuple[str, set[int], set[int]]], ended: set[int]) -> None:
+    connections = Connections(limit)
+    made: list[ScriptedTransport] = []
+    for number, (host, begun, done) in enumerate(arrivals):
+        before = [each for each in made if each.connection in connections]
+        new = ScriptedTransport(host)
+        new.connection = connections.add(new)
+        made.append(new)
+
+        present = [*before, new]
+        lost = [each for each in present if each.connection not in connections]
+        assert len(connections) <= limit
+        assert len(lost) == max(0, len(present) - limit)
+        assert lost == [each for each in present if each.is_aborted]
+        for each in lost:
+            assert_fair(each, new, present)
+
+        for position, each in enumerate(made):
+            if position in begun:
+                connections.begin_request(each.connection)
+            if position in done and each.connection.requests:
+                connections.end_request(each.connection)
+        if number in ended:
+            connections.remove(new.connection)
+
+
+def assert_fair(lost: ScriptedTransport, new: ScriptedTransport, present: list[ScriptedTransport]) -> None:
+    """Requests in flight are cut off only where an address has more than the new one, and no idle connection."""
+    sizes = Counter(each.host for each in present)
+    assert sizes[lost.host] == max(sizes.values())
+    if lost.connection.requests:
+        assert sizes[lost.host] > sizes[new.host]
+        assert all(each.connection.requests for each in present if each.host == lost.host)

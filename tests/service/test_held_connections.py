@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -24,7 +23,7 @@ from tests.support.http_limits import (
     status_of,
 )
 from tests.support.ports import free_port
-from tests.support.processes import Composition, Running
+from tests.support.processes import Composition, Running, query_service
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.process
@@ -43,7 +42,6 @@ sys.argv = sys.argv[2:]
 sys.modules.pop(sys.argv[0], None)
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
-EMBEDDED: Final = {"REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_PORT": "0"}
 
 MCP_HEADERS: Final = ("content-type: application/json", "accept: application/json, text/event-stream")
 PING: Final = request("/mcp", b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}', *MCP_HEADERS)
@@ -69,14 +67,10 @@ class Service:
 
 
 @contextmanager
-def query_service(directory: Path, *command: str, files: int = FILES) -> Generator[Service]:
+def service_on_files(directory: Path, *command: str, files: int = FILES) -> Generator[Service]:
     """Run `python -m query` or `toolscale serve` on an empty index."""
-    arguments = ("-c", WITH_FEW_FILES, str(files), *command)
-    with Composition("", directory, EMBEDDED).run("service", *arguments) as running:
-        running.wait_for("query_service_started")
-        found = re.search(r":(\d+)/mcp", running.output())
-        assert found, running.output()
-        yield Service(running, ("127.0.0.1", int(found[1])))
+    with query_service(directory, "-c", WITH_FEW_FILES, str(files), *command) as (running, address):
+        yield Service(running, ("127.0.0.1", int(address.rpartition(":")[2])))
 
 
 @contextmanager
@@ -108,7 +102,7 @@ def assert_it_outlasts_silent_connections(service: Service) -> None:
 
 @pytest.mark.parametrize("command", [("toolscale", "serve"), ("query",)], ids=" ".join)
 def test_a_query_service_answers_while_silent_connections_are_held(tmp_path: Path, command: tuple[str, ...]) -> None:
-    with query_service(tmp_path, *command) as service:
+    with service_on_files(tmp_path, *command) as service:
         assert_it_outlasts_silent_connections(service)
 
         assert service.running.stop() == 0
@@ -135,7 +129,7 @@ def test_a_service_with_redis_answers_while_silent_connections_are_held(
 
 def test_held_bodies_take_little_memory_and_small_requests_pass(tmp_path: Path) -> None:
     held = 100
-    with query_service(tmp_path, "query", files=4_096) as service, ExitStack() as opened:
+    with service_on_files(tmp_path, "query", files=4_096) as service, ExitStack() as opened:
         assert service.status(LARGE) == 200  # the first use of memory is not the attack's
         before_bytes = service.rss_bytes
         senders: list[threading.Thread] = []

@@ -24,6 +24,8 @@ from tests.support.http_limits import Address, connected, limited_server, read_s
 from tests.support.issuer import AUDIENCE, ISSUER, issuer
 from tests.support.profiles import examples
 
+pytestmark = pytest.mark.process
+
 LIMITS = HttpLimits(request_within_s=0.3, body_within_s=0.3)
 PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
 ROUTES = (

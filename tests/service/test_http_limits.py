@@ -149,23 +149,6 @@ def test_a_response_that_its_client_does_not_read_is_cut_off(app: App, monkeypat
         eventually(lambda: app.ended_streams, what="the end of an unread response")
 
 
-def test_silent_connections_keep_neither_their_address_nor_another_out(patient: Address) -> None:
-    with held_open(patient, 100):
-        for _ in range(5):
-            assert status_of(patient, request(), FRIEND) == 200
-            # a request that is slow to come may be closed as one more silent connection
-            eventually(lambda: status_of(patient, request()) == 200, what="an answer for the same address")
-
-
-def test_connections_that_ended_make_room(patient: Address) -> None:
-    with closing(connected(patient)) as first:
-        for _ in range(2 * PATIENT.connections):
-            assert status_of(patient, request("/healthz", b"", "connection: close")) == 200
-
-        first.sendall(request())
-        assert read_status(first) == 200
-
-
 def test_unfinished_requests_keep_no_other_address_out(patient: Address) -> None:
     with held_open(patient, 100, request("/body", b"begun", size=1_000)):
         for _ in range(5):

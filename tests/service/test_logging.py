@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
+from itertools import pairwise
 
 import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, IndexUnavailable, IntentsUnavailable
 from shared.index.client import ServerClient
-from shared.service.logging import LEVELS, LIBRARIES, configure_logging
+from shared.service.logging import LEVELS, LIBRARIES, PER_S, FailureLog, configure_logging
 from shared.upstream.target import HttpTarget
 from tests.support.hostile.scripted_http import scripted_http
 from tests.support.hostile.scripts import GOOD, plays
@@ -56,3 +60,29 @@ def test_a_library_says_no_more_than_its_share_and_no_more_than_asked_for(level:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigInvalid, match="log_level"):
         configure_logging("LOUD")
+
+
+KINDS = (IndexUnavailable, IntentsUnavailable, ValueError, RecursionError)
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.floats(0, 2 * PER_S))))
+def test_each_kind_has_a_line_a_minute_and_no_failure_is_uncounted(
+    failures: list[tuple[type[Exception], float]],
+) -> None:
+    now_s = 0.0
+    failing = FailureLog("task_failed", lambda: now_s)
+    logged: list[tuple[str, float]] = []
+    with structlog.testing.capture_logs() as lines:
+        for kind, after_s in failures:
+            now_s += after_s
+            failing.log(kind("away"))
+            logged += [(str(line["kind"]), now_s) for line in lines[len(logged) :]]
+        for kind in KINDS:
+            now_s += 2 * PER_S
+            failing.log(kind("away"))
+
+    for kind in KINDS:
+        own = [at_s for name, at_s in logged if name == kind.__name__]
+        assert all(later - earlier >= PER_S for earlier, later in pairwise(own))
+        of_kind = [line for line in lines if line["kind"] == kind.__name__]
+        assert sum(1 + line["left_out"] for line in of_kind) == 1 + sum(kind is failed for failed, _ in failures)

@@ -87,6 +87,12 @@ def test_a_certificate_of_a_named_authority_is_verified_and_doctor_names_the_che
     assert found.found.endswith("TLS, its certificate verified")
 
 
+def test_an_authority_of_the_environment_is_trusted(tls: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tls[1]))
+
+    ping_both(tls[0])
+
+
 def test_a_socket_serves_both_clients(tmp_path: Path) -> None:
     socket = tmp_path / "redis.sock"
     with redis_process(tmp_path, port=0, unixsocket=socket):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from tests.support.events_api import Producer
 from tests.support.hostile.messages import one_page, tool
 from tests.support.hostile.scripted_http import ScriptedServer, scripted_http
 from tests.support.ports import free_port
-from tests.support.processes import Composition, Running
+from tests.support.processes import Composition
 from tests.support.waiting import eventually
 from tests.support.warm import run
 from workers.celery_app import ACCEPT_EVENT
@@ -184,8 +183,13 @@ async def _find(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_and_a_call_are_parts_of_their_callers_trace(config: Path, collector: Collector) -> None:
-    with _traced_serving(config, collector) as (running, url):
+def test_a_search_and_a_call_are_parts_of_their_callers_trace(
+    config: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in traced(collector).items():
+        monkeypatch.setenv(name, value)
+    with serving(config) as (running, url):
+        running.wait_for("server_indexed")
         anyio.run(_find_and_call, url)
         assert running.stop() == 0
 
@@ -194,21 +198,9 @@ def test_a_search_and_a_call_are_parts_of_their_callers_trace(config: Path, coll
     assert {"tools/call call_tool", "MCP send tools/call tool_000"} <= names
 
 
-@contextmanager
-def _traced_serving(config: Path, collector: Collector) -> Generator[tuple[Running, str]]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in traced(collector).items():
-            patch.setenv(name, value)
-        with serving(config) as running:
-            yield running
-
-
 async def _find_and_call(url: str) -> None:
     async with Client(url) as client:
-        for _ in range(900):
-            found = await client.call_tool("find_tool", {"tool_description": "first"}, meta=IN_TRACE)
-            if (found.structured_content or {})["tools"]:
-                break
-            await anyio.sleep(0.1)
+        found = await client.call_tool("find_tool", {"tool_description": "first"}, meta=IN_TRACE)
+        assert found.structured_content["tools"]
         called: dict[str, Any] = {"server_name": "good", "tool_name": "tool_000", "parameters": {}}
         await client.call_tool("call_tool", called, meta=IN_TRACE)

@@ -56,6 +56,7 @@ def test_a_protocol_that_is_not_spoken_is_refused() -> None:
         configure_tracing("test", ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 
 
+@pytest.mark.process
 def test_without_them_no_process_loads_the_sdk() -> None:
     ran = subprocess.run([sys.executable, "-c", OFF], capture_output=True, text=True, timeout=60, check=False)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import psutil
@@ -14,7 +12,7 @@ import pytest
 
 from tests.support.processes import Composition
 from tests.support.waiting import eventually
-from tests.support.warm import IS_POSSIBLE, Forked, cold_starts, fork_server_running, forking_from, run, start
+from tests.support.warm import IS_POSSIBLE, cold_starts, fork_server_running, forking_from, run
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not IS_POSSIBLE, reason="programs are forked on Linux alone")]
 
@@ -57,28 +55,6 @@ def test_a_program_sees_what_a_new_interpreter_sees(tmp_path: Path) -> None:
         cold = run(command, env=environment, cwd=tmp_path)
 
     assert (warm.stdout, warm.stderr) == (cold.stdout, cold.stderr)
-
-
-def test_a_program_is_forked_unless_its_environment_would_have_changed_an_import() -> None:
-    with tempfile.TemporaryFile() as output:
-        forked = start([sys.executable, "-c", ""], stdout=output)
-        fresh = start([sys.executable, "-c", ""], env={**os.environ, "FORCE_COLOR": "1"}, stdout=output)
-
-        assert isinstance(forked, Forked)
-        assert isinstance(fresh, subprocess.Popen)
-        assert [forked.wait(60), fresh.wait(60)] == [0, 0]
-
-
-def test_a_program_can_be_waited_for_and_killed() -> None:
-    process = start([sys.executable, "-c", "import time; time.sleep(300)"])
-
-    assert process.poll() is None
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.05)
-    process.kill()
-
-    assert process.wait(60) == -signal.SIGKILL
-    assert process.poll() == process.returncode == -signal.SIGKILL
 
 
 def test_programs_end_with_their_client_and_with_their_server() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Composition, Running
+from tests.support.processes import Composition, Running, query_service
 
 pytestmark = pytest.mark.process
 
@@ -19,13 +19,10 @@ def assert_named_once(running: Running) -> None:
     assert "expires after 10 s" in line
 
 
-@pytest.mark.parametrize("command", [("toolscale", "serve", "--port", "0"), ("query",)], ids=["serve", "query"])
+@pytest.mark.parametrize("command", [("toolscale", "serve"), ("query",)], ids=["serve", "query"])
 def test_a_service_names_a_removed_setting_and_starts(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
-    environment = {"REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_PORT": "0", **EARLIER}
-    with Composition("", tmp_path, environment).run("service", "-m", *command) as service:
-        service.wait_for("query_service_started")
-
+    with query_service(tmp_path, "-m", *command, **EARLIER) as (service, _):
         assert_named_once(service)
 
 

@@ -3,6 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 
 def test_the_settings_are_read_without_loading_numpy() -> None:
     program = "import sys, shared.settings; sys.exit('numpy' in sys.modules)"

@@ -18,7 +18,7 @@ from query.api import api_routes
 from query.app import http_app, metrics_route
 from query.auth.authentication import Authentication
 from query.auth.tokens import StaticTokens, TokenEntry, as_toml
-from query.caller import PERMISSIONS
+from query.caller import PERMISSIONS, Caller
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.listener import HttpListener
@@ -26,6 +26,7 @@ from query.mcp import caller_of_request, service_of
 from query.records import Ledger
 from query.usage.usage import Usage
 from query.web.routes import page_routes
+from shared.errors import KeysUnavailable
 from shared.index.tools import ToolIndex
 from shared.service.token_file import digest
 from shared.upstream.followed_config import FollowedConfig
@@ -48,6 +49,13 @@ def token_file(path: Path, **entries: TokenEntry) -> Path:
 def static(path: Path, **entries: TokenEntry) -> Authentication:
     """Return how these callers are known."""
     return Authentication(StaticTokens(token_file(path, **entries)))
+
+
+class Unreachable(Authentication):
+    """Authentication whose issuer does not answer."""
+
+    async def caller(self, token: str) -> Caller:
+        raise KeysUnavailable("the issuer's keys cannot be fetched")
 
 
 def app_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -120,3 +121,14 @@ class Composition:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait(10)
+
+
+@contextmanager
+def query_service(directory: Path, *arguments: str, **settings: str) -> Generator[tuple[Running, str]]:
+    """Run Python with these arguments, as a query service on files; yield it and its address on this machine."""
+    composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": "", "TOOLSCALE_PORT": "0", **settings})
+    with composition.run("service", *arguments) as running:
+        running.wait_for("query_service_started")
+        port = re.search(r":(\d+)/mcp", running.output())
+        assert port, running.output()
+        yield running, f"http://127.0.0.1:{port[1]}"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,15 +36,6 @@ def test_the_bundled_model_gives_unit_rows_of_its_dimension(embedder: FastEmbedd
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 
-def test_a_texts_vector_does_not_depend_on_the_texts_beside_it(embedder: FastEmbedder) -> None:
-    texts = ["a", "a much longer text about reading files", "b c"]
-
-    together = embedder.passages(texts)
-    alone = np.vstack([embedder.passages([text]) for text in texts])
-
-    assert np.abs(together - alone).max() < 1e-5
-
-
 def test_texts_of_many_lengths_keep_their_vectors_in_any_order_and_company(embedder: FastEmbedder) -> None:
     texts = [" ".join(["tool", "file", "city"][(i * j) % 3] for j in range(i % 40)) for i in range(120)]
     alone = np.vstack([embedder.passages([text]) for text in texts])
@@ -72,38 +64,22 @@ def test_batches_have_each_text_once_and_one_length_each(lengths: list[int]) -> 
     assert all(sum(lengths[position] for position in batch) <= BATCH_TOKENS for batch in found)
 
 
-def test_a_query_is_closest_to_what_it_is_about(embedder: FastEmbedder) -> None:
-    vectors = embedder.passages(["read a file from disk", "send an e-mail", "what time is it in a city"])
-
-    assert int(np.argmax(vectors @ embedder.query("current time in Tokyo"))) == 2
-
-
-def test_nothing_to_embed_gives_no_rows_and_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.text.embedding._load", pytest.fail)
-
-    assert FastEmbedder().passages([]).shape == (0, BUNDLED_DIMENSION)
-
-
-def test_threads_that_come_first_at_the_same_time_share_one_model() -> None:
+def test_threads_that_come_first_at_the_same_time_load_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = Mock(wraps=embedding.BundledModel)
+    monkeypatch.setattr(embedding, "BundledModel", loads)
     embedder = FastEmbedder()
-    rows: list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = []
-    threads = [threading.Thread(target=lambda: rows.append(embedder.query("hello"))) for _ in range(4)]
+    assert embedder.passages([]).shape == (0, BUNDLED_DIMENSION)
+    assert loads.call_count == 0
 
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(embedder.query, ["read", "write", "send", "list"]))
 
-    assert len(rows) == 4
-    assert all(np.array_equal(rows[0], row) for row in rows)
+    assert loads.call_count == 1
 
 
 def test_a_model_that_fastembed_does_not_know_is_refused_by_name() -> None:
     with pytest.raises(ConfigInvalid, match="no model 'nobody/knows-it'"):
         _ = FastEmbedder("nobody/knows-it").dimension
-
-
-def test_any_model_of_fastembed_is_known_by_its_dimension() -> None:
     assert FastEmbedder("BAAI/bge-small-en-v1.5").dimension == 384
 
 

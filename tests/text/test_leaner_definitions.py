@@ -171,13 +171,6 @@ def test_rare_sole_short_and_documenting_sentences_stay(descriptions: list[str])
     assert shortened(*descriptions) == descriptions
 
 
-def test_the_removed_sentences_are_named() -> None:
-    tools = [defined({}, f"{text}. {SHARED} {SHARED}") for text in ("Reads", "Writes", "Lists")]
-
-    assert leaner(tools[0], shared_sentences(tools), COUNT).sentences == (SHARED,)
-    assert leaner(tools[0], (), COUNT).sentences == ()
-
-
 @pytest.mark.parametrize(
     ("title", "is_removed"),
     [

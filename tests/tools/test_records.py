@@ -6,10 +6,9 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from query.records import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, OVERLAP_US, UNCOUNTED_SHOWN, Ledger, run_behind
+from query.records import EVERYTHING_EVERY_S, FEW, OVERLAP_EVERY_S, Ledger, run_behind
 from query.turns import MOST, run_in_thread
 from shared.catalog import FEATURES_VERSION, Endpoint, Scope, Selection, ServerRecord
-from shared.errors import IndexUnavailable
 from tests.support.fakes import FakeIndex, embedded, make_tool
 from tests.support.waiting import eventually
 
@@ -85,17 +84,6 @@ def record(server_id: str, revision: int, tokens: int = 10, uncounted: tuple[str
 
 def tokens(ledger: Ledger) -> int:
     return ledger.baseline(Scope(), "cl100k_base").tokens
-
-
-def test_a_record_is_in_the_next_baseline() -> None:
-    index = FakeIndex()
-    ledger = Ledger(index)
-    index.put_server(record("a", NOW_US, tokens=10))
-    assert tokens(ledger) == 10
-
-    index.put_server(record("a", NOW_US + 1, tokens=30))
-
-    assert tokens(ledger) == 30
 
 
 def test_only_what_is_new_is_read_once_all_is_known() -> None:
@@ -198,78 +186,6 @@ def test_a_comparison_that_failed_in_its_thread_is_repeated() -> None:
     eventually(lambda: tokens(ledger) == 20)
 
 
-def test_a_record_overtaken_by_a_higher_revision_is_found_by_the_overlap() -> None:
-    index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
-    index.put_server(record("fast", NOW_US))
-    tokens(ledger)
-
-    index.put_server(record("slow", NOW_US - OVERLAP_US + 1))
-    clock.now_s += OVERLAP_EVERY_S
-
-    assert tokens(ledger) == 20
-
-
-def test_a_record_later_than_the_overlap_is_found_by_reading_everything() -> None:
-    index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
-    index.put_server(record("fast", NOW_US))
-    tokens(ledger)
-
-    index.put_server(record("very slow", NOW_US - OVERLAP_US))
-    clock.now_s += EVERYTHING_EVERY_S
-
-    assert tokens(ledger) == 20
-
-
-def test_a_read_of_everything_that_failed_is_made_again_at_the_next_call() -> None:
-    index = FakeIndex()
-    ledger = Ledger(index, clock_s=Clock())
-    index.put_server(record("a", NOW_US))
-    index.is_down = True
-    with pytest.raises(IndexUnavailable):
-        tokens(ledger)
-
-    index.is_down = False
-
-    assert tokens(ledger) == 10
-
-
-def test_the_overlap_is_not_compared_again_and_again_where_nothing_was_written_for_as_long() -> None:
-    index, clock = WatchedIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
-    index.put_server(record("a", NOW_US))
-    for _ in range(100):
-        clock.now_s += OVERLAP_EVERY_S / 2
-        tokens(ledger)
-    compared_at_first, clock.now_s = sum(index.compared), clock.now_s + OVERLAP_US / 1e6
-    tokens(ledger)  # compares everything, for the first time in a minute
-    index.compared.clear()
-
-    for _ in range(100):
-        clock.now_s += OVERLAP_EVERY_S / 2
-        tokens(ledger)
-
-    assert compared_at_first > 40
-    assert index.compared == []
-
-
-def test_an_overtaken_record_is_found_however_seldom_one_asks() -> None:
-    index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
-    index.put_server(record("fast", NOW_US))
-    tokens(ledger)
-    for _ in range(5):
-        clock.now_s += 10.1
-        tokens(ledger)
-
-    index.put_server(record("slow", NOW_US - OVERLAP_US + 1))
-    clock.now_s += 9.4
-
-    assert clock.now_s < EVERYTHING_EVERY_S
-    assert tokens(ledger) == 20
-
-
 def test_comparing_reads_no_record_that_is_known() -> None:
     index, clock = WatchedIndex(), Clock()
     ledger = Ledger(index, clock_s=clock)
@@ -314,22 +230,6 @@ def test_a_server_that_the_index_lost_is_in_no_sum_once_all_were_compared() -> N
     assert tokens(ledger) == 10
 
 
-def test_comparing_that_failed_is_done_by_the_next_call() -> None:
-    index, clock = FakeIndex(), Clock()
-    ledger = Ledger(index, clock_s=clock)
-    index.put_server(record("a", NOW_US))
-    tokens(ledger)
-    index.put_server(record("very slow", NOW_US - OVERLAP_US))
-    clock.now_s += EVERYTHING_EVERY_S
-    index.is_down = True
-    with pytest.raises(IndexUnavailable):
-        tokens(ledger)
-
-    index.is_down = False
-
-    assert tokens(ledger) == 20
-
-
 def test_what_a_record_says_under_its_old_revision_is_known_within_a_minute() -> None:
     index, clock = FakeIndex(), Clock()
     ledger = Ledger(index, clock_s=clock)
@@ -365,28 +265,6 @@ def test_what_was_learnt_while_records_were_read_again_is_not_taken_back() -> No
     seen = {known.server_id: known.tokens["cl100k_base"] for known in ledger.known(Scope())}
 
     assert seen == {"a": 30, "b": 10, "c": 10}
-
-
-def test_a_scope_is_summed_once_as_long_as_no_record_changes() -> None:
-    index = FakeIndex()
-    index.put_server(record("a", NOW_US))
-    ledger = Ledger(index)
-    before = ledger.baseline(Scope(), "cl100k_base")
-
-    assert ledger.baseline(Scope(), "cl100k_base") is before
-
-    index.put_server(record("a", NOW_US + 1))
-    assert ledger.baseline(Scope(), "cl100k_base") is not before
-
-
-def test_the_names_of_uncounted_tools_are_bounded_and_their_number_is_not() -> None:
-    index = FakeIndex()
-    index.put_server(record("a", NOW_US, uncounted=tuple(f"t{i}" for i in range(30))))
-
-    baseline = Ledger(index).baseline(Scope(), "cl100k_base")
-
-    assert baseline.uncounted == tuple(f"a:t{i}" for i in range(UNCOUNTED_SHOWN))
-    assert baseline.uncounted_total == 30
 
 
 def test_threads_that_ask_while_records_are_written_never_see_less_than_was_there_before() -> None:
@@ -444,20 +322,6 @@ def test_what_the_servers_cost_together_is_the_baseline_whether_they_are_divided
         assert sum(cost.tokens for cost in costs.values()) == ledger.baseline(scope, "cl100k_base").tokens
         assert {server: ledger.of_servers({server}, scope, "cl100k_base") for server in costs} == costs
     assert costs["b"].tokens == 25
-
-
-def test_a_stopped_server_of_the_scope_is_known_and_costs_nothing() -> None:
-    index = FakeIndex()
-    index.put_server(record("a", NOW_US).model_copy(update={"status": "stopped", "groups": frozenset({"team"})}))
-    index.put_server(record("b", NOW_US))
-    ledger = Ledger(index)
-
-    scope = Scope(groups=frozenset({"team"}))
-
-    assert [known.server_id for known in ledger.known(scope)] == ["a"]
-    assert ledger.by_server(scope, "cl100k_base") == {}
-    assert ledger.of_servers({"a"}, scope, "cl100k_base").tokens == 0
-    assert ledger.of_servers({"b"}, scope, "cl100k_base").tokens == 0
 
 
 def test_statistics_of_all_tools_have_no_condition_while_every_server_is_running() -> None:

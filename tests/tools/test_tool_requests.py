@@ -57,11 +57,6 @@ SMALLEST = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @given(st.sampled_from(list(REQUIRED)), st.data())
 def test_an_empty_optional_argument_counts_as_absent(model: type[ToolRequest], data: st.DataObject) -> None:
     optional = sorted(model.model_fields.keys() - REQUIRED[model].keys())

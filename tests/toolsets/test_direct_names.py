@@ -15,10 +15,11 @@ from query.replicas import split_name
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import Toolsets, toolsets_of
 from query.toolsets.offers import direct_name, with_toolset_scope
-from shared.catalog import ENCODINGS, FEATURES_VERSION, Endpoint, ServerRecord
+from shared.catalog import Endpoint
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import record_of
 from tests.support.profiles import examples
 
 Tool = tuple[str, str]
@@ -65,25 +66,10 @@ def test_servers_that_come_go_and_clash_move_no_name(listings: Sequence[tuple[st
     toolsets = toolsets_of(catalogue, ours)
     for revision, (server, tools) in enumerate(listings, 1):
         _list(index, server, tools)
-        index.put_server(_record(server, revision))
+        index.put_server(record_of(server, revision=revision))
         for name, owner in _listed(toolsets, index).items():
             assert owners.setdefault(name, owner) == owner
         assert _listed(toolsets, index) == _listed(toolsets_of(catalogue, ours), index)
-
-
-def test_the_tools_of_a_toolset_are_read_again_when_a_server_changes() -> None:
-    index = FakeIndex()
-    index.put_toolset(Toolset(name="all", tools=SERVERS))
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
-    upstreams = upstreams_to({})
-    toolsets = toolsets_of(catalogue, builtin_tools(catalogue, upstreams))
-    kept = [toolsets.direct(with_toolset_scope(ANN, index)) for _ in range(2)]
-    _list(index, "mail", {"send_mail"})
-    index.put_server(_record("mail", 1))
-    changed = toolsets.direct(with_toolset_scope(ANN, index))
-
-    assert kept[0] is kept[1]
-    assert [handler.tool.name for handler in changed.handlers] == ["mail__send_mail"]
 
 
 def test_the_name_on_each_replica_is_called_while_one_of_them_is_listed() -> None:
@@ -91,32 +77,15 @@ def test_the_name_on_each_replica_is_called_while_one_of_them_is_listed() -> Non
     index.put_toolset(Toolset(name="all", tools=("a", "b")))
     for revision, server in enumerate("ab", 1):
         _list(index, server, {"send"})
-        index.put_server(_replica(server, revision))
+        endpoint = Endpoint(url=f"http://{server}/mcp")
+        record = record_of(server, endpoint=endpoint, declared_name="mail", catalog_digest="send", revision=revision)
+        index.put_server(record)
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index))
     upstreams = upstreams_to({})
     direct = toolsets_of(catalogue, builtin_tools(catalogue, upstreams)).direct(with_toolset_scope(ANN, index))
 
     assert [handler.tool.name for handler in direct.handlers] == ["a__send"]
     assert {name for name in ("a__send", "b__send") if direct.handler_named(name)} == {"a__send", "b__send"}
-
-
-def _replica(server: str, revision: int) -> ServerRecord:
-    return _record(server, revision, declared_name="mail", catalog_digest="send")
-
-
-def _record(server: str, revision: int, declared_name: str = "", catalog_digest: str = "") -> ServerRecord:
-    return ServerRecord(
-        server_id=server,
-        endpoint=Endpoint(url=f"http://{server}/mcp"),
-        declared_name=declared_name,
-        features_version=FEATURES_VERSION,
-        catalog_digest=catalog_digest,
-        last_listed_at=1.0,
-        tool_count=1,
-        tokens=dict.fromkeys(ENCODINGS, 40),
-        model_tokens=dict.fromkeys(ENCODINGS, 40),
-        revision=revision,
-    )
 
 
 def _list(index: FakeIndex, server: str, tools: set[str]) -> None:

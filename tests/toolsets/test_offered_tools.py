@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -20,18 +20,13 @@ from query.toolsets import offers
 from query.toolsets.offers import with_toolset
 from shared.catalog import (
     ENCODINGS,
-    FEATURES_VERSION,
     Encoding,
-    Endpoint,
     IndexedTool,
-    Scope,
-    ServerRecord,
-    ToolPage,
-    point_id,
 )
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, ingested, make_tool
+from tests.support.filled import CountedIndex, record_of
 from tests.support.profiles import examples
 
 SERVERS = ("a", "b", "c")
@@ -50,23 +45,11 @@ fleets = st.dictionaries(
 entries = st.lists(st.sampled_from([*SERVERS, *(f"{server}:{word}" for server in SERVERS for word in WORDS)]))
 
 
-class WatchedIndex(FakeIndex):
-    """An index that counts how often pages of tools are read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pages_read = 0
-
-    def tools(self, scope: Scope, *, limit: int, after: str | None = None) -> ToolPage:
-        self.pages_read += 1
-        return super().tools(scope, limit=limit, after=after)
-
-
 @dataclass(frozen=True)
 class Site:
     """A catalogue and the service over it."""
 
-    index: WatchedIndex
+    index: CountedIndex
     catalogue: Catalogue
 
     def write(self, fleet: Mapping[Key, Tokens], servers: Iterable[str] = SERVERS) -> None:
@@ -75,19 +58,8 @@ class Site:
             tools = [tool_of(key, tokens) for key, tokens in fleet.items() if key[0] == server]
             self.index.delete(server, self.index.tool_states(server))
             self.index.upsert([ingested(tool, EMBEDDER) for tool in tools])
-            self.index.put_server(self._record(server, tools))
-
-    def _record(self, server: str, tools: Sequence[IndexedTool]) -> ServerRecord:
-        return ServerRecord(
-            server_id=server,
-            endpoint=Endpoint(),
-            features_version=FEATURES_VERSION,
-            last_listed_at=1.0,
-            tool_count=len(tools),
-            tokens={each: sum(tool.token_counts[each] for tool in tools) for each in ENCODINGS},
-            model_tokens={each: sum(tool.model_counts[each] for tool in tools) for each in ENCODINGS},
-            revision=1 + max((record.revision for record in self.index.servers()), default=0),
-        )
+            revision = 1 + max((record.revision for record in self.index.servers()), default=0)
+            self.index.put_server(record_of(server, tools, revision=revision))
 
     def ask(self, caller: Caller, **arguments: Any) -> tuple[dict[str, Any], list[Key]]:
         """Return an answer of `find_tool`, and the tools of the toolset in `tools/list`."""
@@ -110,7 +82,7 @@ def tool_of(key: Key, tokens: Tokens) -> IndexedTool:
 
 
 def site_of(fleet: Mapping[Key, Tokens], *written: Toolset) -> Site:
-    index = WatchedIndex()
+    index = CountedIndex()
     site = Site(index, Catalogue(index, EMBEDDER, Ledger(index), no_match_threshold=-1))
     site.write(fleet)
     for toolset in written:
@@ -180,7 +152,7 @@ def test_the_cost_of_offered_tools_is_read_once_for_all_callers_of_a_toolset() -
         assert cost(caller, "cl100k_base") == offers.NOTHING
 
     assert {(each.tokens, each.model_tokens, each.tools) for each in costs} == {(110, 55, 2)}
-    assert site.index.pages_read == 1
+    assert site.index.reads["tools"] == 1
 
 
 def test_a_caller_without_directly_offered_tools_gets_the_whole_baseline() -> None:
@@ -192,15 +164,3 @@ def test_a_caller_without_directly_offered_tools_gets_the_whole_baseline() -> No
 
     assert [metrics["baseline_tokens"] for metrics in answers] == [110, 1_110]
     assert [metrics["net_tokens_saved"] + metrics["answer_tokens"] for metrics in answers] == [55, 555]
-
-
-def test_of_a_large_toolset_the_tools_that_are_not_offered_are_saved() -> None:
-    fleet = {("a", f"read_{number}"): (10, 7) for number in range(offers.MAX_DIRECT + 44)}
-    site = site_of(fleet, Toolset(name="t", tools=("a",)))
-    listed = sorted(fleet, key=lambda key: point_id(*key))[: offers.MAX_DIRECT]
-
-    answer, _ = site.ask(Caller("ann", toolset="t"), detail="detailed")
-
-    check(answer, fleet, fleet, listed)
-    assert answer["token_metrics"]["baseline_tokens"] == 440
-    assert answer["token_metrics"]["tokens_saved"] == 360

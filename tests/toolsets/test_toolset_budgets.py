@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from mcp import Client
 
 from query.caller import Caller
@@ -18,19 +21,20 @@ from query.mcp import service_of
 from query.records import Ledger
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets import offers
+from query.toolsets.offers import apply_budget, by_use, cost
 from query.usage import recent_calls
-from query.usage.recent_calls import REFRESH_S, RecentCalls
+from query.usage.recent_calls import RecentCalls
 from query.usage.record import call_rows
 from query.usage.store_redis import RedisUsage
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import Usage, summed, today
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, point_id
+from shared.catalog import Encoding, IndexedTool, point_id
 from shared.service.redis import connect
 from shared.toolset import Toolset
 from tests.support.calling import text_of, upstreams_to
-from tests.support.fake_redis import FakeRedisServer
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
-from tests.support.waiting import eventually
+from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.support.filled import index_of
+from tests.support.profiles import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -39,35 +43,22 @@ ANN, BOB = Caller("ann", toolset="mail"), Caller("bob", toolset="mail")
 COSTS = {"archive": 30, "browse": 20, "send": 20, "zap": 10}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the first read on a busy machine too."""
     monkeypatch.setattr(recent_calls, "FIRST_READ_S", 30.0)
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def history(request: pytest.FixtureRequest, tmp_path: Path, fake_redis: FakeRedisServer) -> Generator[Usage]:
-    sqlite, redis = SqliteUsage(tmp_path / "savings.sqlite3", 30), RedisUsage(fake_redis.client(), 30)
-    with closing(sqlite), closing(redis):
-        yield sqlite if request.param == "sqlite" else redis
+@pytest.fixture
+def history(tmp_path: Path) -> Generator[Usage]:
+    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as opened:
+        yield opened
 
 
 def index_with(budget_tokens: int | None, costs: Mapping[str, int]) -> FakeIndex:
     """Return the server `mail`, and the toolset of all its tools with this enforced budget."""
-    index, embedder = FakeIndex(), FakeEmbedder()
-    for name, tokens in costs.items():
-        index.upsert([ingested(make_tool("mail", name, f"{name} a mail", 100, model_tokens=tokens), embedder)])
-    record = ServerRecord(
-        server_id="mail", endpoint=Endpoint(), features_version=FEATURES_VERSION, last_listed_at=1.0, revision=1,
-        tool_count=len(costs), tokens={"cl100k_base": 100 * len(costs)},
-        model_tokens={"cl100k_base": sum(costs.values())},
-    )  # fmt: skip
-    index.put_server(record)
+    tools = [make_tool("mail", name, f"{name} a mail", 100, model_tokens=tokens) for name, tokens in costs.items()]
+    index = index_of(*tools)
     enforce = budget_tokens is not None
     index.put_toolset(Toolset(name="mail", tools=("mail",), budget_tokens=budget_tokens, enforce=enforce))
     return index
@@ -133,29 +124,6 @@ async def test_the_most_called_tools_are_kept_then_the_cheapest(history: Usage) 
     assert [tool["name"] for tool in shown["tools"]] == sorted(COSTS)
 
 
-@pytest.mark.parametrize(
-    ("budget", "times", "kept"),
-    [
-        (30, {}, ["browse", "zap"]),  # without calls the cheapest, then by name
-        (30, {"archive": 1}, ["archive"]),
-        (25, {"archive": 9, "browse": 1}, ["browse"]),  # a tool above the budget takes no room
-        (25, {"archive": 9, "send": 1}, ["send"]),
-        (50, {"archive": 2, "send": 2}, ["archive", "send"]),
-        (80, {"archive": 1}, ["archive", "browse", "send", "zap"]),
-    ],
-)
-async def test_each_tool_that_still_fits_is_kept_in_the_order_of_use(
-    tmp_path: Path, budget: int, times: dict[str, int], kept: Sequence[str]
-) -> None:
-    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as history:
-        use(history, "ann", **times)
-
-        async with clients_of(history, budget, ANN) as (client,):
-            found, _ = await offered(client)
-
-    assert found == kept
-
-
 async def test_calls_of_other_callers_do_not_count(history: Usage) -> None:
     use(history, "bob", archive=9)
 
@@ -185,39 +153,18 @@ async def test_a_call_of_a_left_out_tool_brings_it_into_later_lists(history: Usa
     ]
 
 
-async def test_a_list_changes_only_when_the_calls_are_read_again(history: Usage) -> None:
-    now_s = 0.0
-    calls = RecentCalls(history, lambda: now_s)
-
-    async with clients_of(history, 30, ANN, calls=calls) as (client,):
-        before = [await offered(client)]
-        use(history, "ann", archive=1)
-        now_s = REFRESH_S - 1
-        before += [await offered(client), await offered(client)]
-        baseline = (await answer(client, "find_tool", tool_description="mail"))["token_metrics"]["baseline_tokens"]
-        now_s = REFRESH_S
-        eventually(lambda: calls.of("ann"))
-        after, _ = await offered(client)
-        later = (await answer(client, "find_tool", tool_description="mail"))["token_metrics"]["baseline_tokens"]
-
-    assert [kept for kept, _ in before] == [["browse", "zap"]] * 3
-    assert after == ["archive"]
-    assert (baseline, later) == (200, 300)
-
-
 async def test_of_a_toolset_that_is_too_large_the_most_called_tools_are_offered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    history: Usage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offers, "MAX_DIRECT", 20)
     names = [f"tool_{number:02}" for number in range(25)]
     by_point = sorted(names, key=lambda name: point_id("mail", name))
     called = by_point[-4:]  # the last ones in the order of the index
-    with closing(SqliteUsage(tmp_path / "savings.sqlite3", 30)) as history:
-        use(history, "ann", **dict.fromkeys(called, 1))
+    use(history, "ann", **dict.fromkeys(called, 1))
 
-        async with clients_of(history, None, ANN, costs=dict.fromkeys(names, 10)) as (client,):
-            pages = [await offered(client) for _ in range(2)]
-            shown = await answer(client, "get_active_toolset")
+    async with clients_of(history, None, ANN, costs=dict.fromkeys(names, 10)) as (client,):
+        pages = [await offered(client) for _ in range(2)]
+        shown = await answer(client, "get_active_toolset")
 
     (kept, warnings), again = pages
     assert again == (kept, warnings)
@@ -246,3 +193,50 @@ async def test_a_history_that_is_down_leaves_the_cheapest_tools() -> None:
 
     assert [kept for kept, _ in found] == [["browse", "zap"]] * 2
     assert [tool["name"] for tool in shown["leftOut"]] == ["mail:send", "mail:archive"]
+
+
+# --- any costs and calls ---
+
+ENCODING: Encoding = "cl100k_base"
+NAMES = [f"{server}:{name}" for server in "ab" for name in ("read", "send", "find", "move")]
+
+# None: the tool could not be counted
+costs = st.dictionaries(st.sampled_from(NAMES), st.none() | st.integers(0, 60), min_size=3)
+# also of tools that are not in the toolset, or no longer
+counts = st.dictionaries(st.sampled_from([*NAMES, "gone:tool"]), st.integers(1, 4)).map(
+    lambda calls: frozenset(calls.items())
+)
+
+
+def tool_of(name: str, tokens: int | None) -> IndexedTool:
+    server, _, tool = name.partition(":")
+    return make_tool(server, tool, model_tokens={} if tokens is None else tokens)
+
+
+@settings(max_examples=examples(200))
+@given(tokens=costs, calls=counts, limit=st.none() | st.integers(0, 200), chance=st.randoms())
+@example({"a:read": 1, "a:send": 9, "b:find": None}, frozenset({("a:send", 1)}), 9, Random(0))
+def test_a_budget_keeps_the_most_used_tools_that_fit(
+    tokens: dict[str, int | None], calls: frozenset[tuple[str, int]], limit: int | None, chance: Random
+) -> None:
+    tools = [tool_of(*item) for item in tokens.items()]
+    shuffled = chance.sample(tools, len(tools))
+    caller = Caller("ann", limit_tokens=limit, budget_tokens=limit)
+
+    result = apply_budget(by_use(shuffled, calls, ENCODING), caller, ENCODING)
+
+    # nothing is lost, and the order in which the index lists the tools does not matter
+    assert sorted(tool.qualified_name for tool in (*result.kept, *result.excluded)) == sorted(tokens)
+    assert result == apply_budget(by_use(tools, calls, ENCODING), caller, ENCODING)
+    if limit is None:
+        assert not result.excluded
+        return
+    assert result.tokens <= limit
+    uses = dict(calls)
+
+    def rank(tool: IndexedTool) -> tuple[int, int, str]:
+        return -uses.get(tool.qualified_name, 0), cost(tool, ENCODING), tool.qualified_name
+
+    for dropped in result.excluded:
+        preferred = sum(cost(tool, ENCODING) for tool in result.kept if rank(tool) < rank(dropped))
+        assert preferred + cost(dropped, ENCODING) > limit

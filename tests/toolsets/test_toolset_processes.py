@@ -34,11 +34,6 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @contextmanager
 def serving(directory: Path) -> Generator[str]:
     """Serve a tool of a real server from an index on disk; yield the service's address."""

@@ -22,11 +22,6 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 ECHO = tool_of("s", "echo", words={"type": "string"})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @pytest.mark.parametrize(
     ("name", "own"), [(COMMAND_LINE, set[str]()), ("agent", {TOOLS_LIST, "find_tool", "call_tool"})]

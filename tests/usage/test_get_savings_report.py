@@ -5,25 +5,22 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 import structlog
 from mcp import Client
-from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolResult
 
 from query.caller import Caller
 from query.catalogue import Catalogue, recorded
 from query.mcp import service_of
 from query.records import Ledger
-from query.tools.get_savings_report import GET_SAVINGS_REPORT
 from query.usage.record import sampling
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import today
-from shared.catalog import FEATURES_VERSION, Endpoint, Selection, ServerRecord
+from shared.catalog import Selection
 from shared.text.tokens import counter, json_text
 from tests.support.calling import text_of
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.support.filled import index_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
 
@@ -35,28 +32,19 @@ ROOT = Caller("root")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "savings.sqlite3"
 
 
 def catalogue() -> FakeIndex:
     """Return two tools of 1,000 tokens each, 900 in the model form, of a team and of both teams."""
-    index, embedder = FakeIndex(), FakeEmbedder()
-    for number, (server, groups) in enumerate({"own": ["team"], "both": ["team", "other"]}.items(), start=1):
-        tool = make_tool(server, f"{server}_time", "Tell the time", tokens=1_000, groups=groups, model_tokens=900)
-        index.upsert([ingested(tool, embedder)])
-        record = ServerRecord(
-            features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server, endpoint=Endpoint(),
-            groups=frozenset(groups),
-            tool_count=1, tokens={"cl100k_base": 1_000}, model_tokens={"cl100k_base": 900}, revision=number,
-        )  # fmt: skip
-        index.put_server(record)
-    return index
+    groups = {"own": ["team"], "both": ["team", "other"]}
+    return index_of(
+        *(
+            make_tool(server, f"{server}_time", "Tell the time", tokens=1_000, groups=own, model_tokens=900)
+            for server, own in groups.items()
+        )
+    )
 
 
 @asynccontextmanager
@@ -68,19 +56,13 @@ async def client_of(index: FakeIndex, path: Path, caller: Caller, mode: str = "a
             yield client
 
 
-async def call(
-    index: FakeIndex, path: Path, caller: Caller, tool: str, mode: str = "auto", **arguments: Any
-) -> CallToolResult:
-    async with client_of(index, path, caller, mode) as client:
-        result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    return result
-
-
 async def call_json(
     index: FakeIndex, path: Path, caller: Caller, tool: str, mode: str = "auto", **arguments: Any
 ) -> Any:
-    return (await call(index, path, caller, tool, mode, **arguments)).structured_content
+    async with client_of(index, path, caller, mode) as client:
+        result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.structured_content
 
 
 async def find(index: FakeIndex, path: Path, caller: Caller, words: str = "own time") -> dict[str, Any]:
@@ -119,17 +101,6 @@ async def test_a_report_leads_with_the_net_and_states_the_gross_of_the_answers(p
     assert f"Below {report['break_even_tools']} tools" in report["advice"]
 
 
-async def test_a_client_that_only_lists_claims_nothing(path: Path) -> None:
-    index = catalogue()
-    async with client_of(index, path, ANN) as client:
-        tokens = await listed(client)
-
-    totals = (await call_json(index, path, ROOT, "get_savings_report"))["totals"]
-
-    assert (totals["contexts"], totals["baseline_tokens"]) == (0, 0)
-    assert totals["net_tokens_saved"] == -totals["listed_tokens"] == pytest.approx(-tokens, rel=0.01)
-
-
 async def test_a_list_without_an_index_is_answered_and_claims_nothing(path: Path) -> None:
     index = catalogue()
     with structlog.testing.capture_logs() as lines:
@@ -143,17 +114,6 @@ async def test_a_list_without_an_index_is_answered_and_claims_nothing(path: Path
 
     assert (totals["contexts"], totals["baseline_tokens"], totals["searches"]) == (1, 0, 0)
     assert "savings_baseline_missing" in [line["event"] for line in lines]
-
-
-async def test_a_caller_of_some_groups_sees_its_own_searches_alone(path: Path) -> None:
-    index = catalogue()
-    for caller in (ANN, BOB, ROOT):
-        await find(index, path, caller)
-
-    seen = {caller.name: await call_json(index, path, caller, "get_savings_report") for caller in (ANN, BOB, ROOT)}
-
-    assert {name: report["totals"]["searches"] for name, report in seen.items()} == {"ann": 1, "bob": 1, "root": 3}
-    assert [row["name"] for row in seen["bob"]["by_tool"]] == ["both:both_time"]
 
 
 async def test_a_tool_that_a_caller_may_no_longer_see_is_not_named_to_it(path: Path) -> None:
@@ -194,37 +154,9 @@ async def test_the_catalogues_size_is_reported_by_day_to_callers_that_see_all_of
     assert root["catalogue"] == [{"day": today().isoformat(), "servers": 2, "tools": 2, "tokens": 1_800}]
 
 
-async def test_a_description_counts_as_an_answer_and_is_no_search(path: Path) -> None:
-    index = catalogue()
-    described = await call(index, path, ROOT, "describe_tool", names="both:both_time")
-
-    report = await call_json(index, path, ROOT, "get_savings_report")
-
-    assert report["totals"]["searches"] == report["totals"]["tokens_saved"] == 0
-    assert report["totals"]["answer_tokens"] == counter("cl100k_base")(text_of(described))
-    assert [(row["name"], row["shown"]) for row in report["by_tool"]] == [("both:both_time", 1)]
-
-
-async def test_an_error_of_the_protocol_is_no_answer(path: Path) -> None:
-    index = catalogue()
-    async with client_of(index, path, ROOT) as client:
-        with pytest.raises(MCPError):
-            await client.call_tool("nothing", {})
-
-    report = await call_json(index, path, ROOT, "get_savings_report")
-
-    assert report["own_tools"] == []
-
-
 async def test_a_period_that_is_none_is_refused_with_what_was_expected(path: Path) -> None:
     async with client_of(catalogue(), path, ROOT) as client:
         result = await client.call_tool("get_savings_report", {"period": "a while"})
 
     assert result.is_error
     assert "period: expected today, 1d to 400d or a date" in result.content[0].text  # type: ignore[union-attr]
-
-
-async def test_the_tool_costs_an_agent_few_tokens() -> None:
-    await anyio.lowlevel.checkpoint()
-
-    assert counter("cl100k_base")(GET_SAVINGS_REPORT.model_dump_json(by_alias=True, exclude_none=True)) < 200

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.usage.report import SHOWN, report
-from query.usage.usage import OTHERS, TOOLS_LIST, Counts, RowKey, Rows, days_of
+from query.usage.usage import OTHERS, TOOLS_LIST, Counts, RowKey, days_of
 
 DAY = date(2026, 11, 21)
 
@@ -22,22 +22,6 @@ def rows_of(caller: str, lists: int, answers: int, day: date = DAY, **more: int)
         RowKey(day, caller, "", TOOLS_LIST): listed,
         RowKey(day, caller, "", "find_tool"): {"answers": answers, "tokens": 20 * answers} | more,
     }
-
-
-def net(rows: Rows) -> int:
-    return report(rows, DAY, DAY).totals.net_tokens_saved
-
-
-def test_a_list_saves_its_baseline_minus_all_lists_and_answers() -> None:
-    assert net(rows_of("ann", 1, 3)) == 1_000 - 60 - 3 * 20
-    assert net(rows_of("ann", 2, 3) | rows_of("bob", 1, 1)) == 3 * 1_000 - 3 * 60 - 4 * 20
-
-
-def test_a_caller_that_only_lists_claims_nothing() -> None:
-    totals = report(rows_of("probe", 1_440, 0), DAY, DAY).totals
-
-    assert (totals.contexts, totals.baseline_tokens) == (0, 0)
-    assert totals.net_tokens_saved == -1_440 * 60
 
 
 def test_a_caller_claims_at_most_one_baseline_for_each_answer_of_its_day() -> None:

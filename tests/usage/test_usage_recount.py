@@ -31,13 +31,14 @@ from query.usage.report import SavingsReport, report_for
 from query.usage.store_redis import RedisUsage
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import Usage
-from shared.catalog import FEATURES_VERSION, EmbeddedTool, Endpoint, IndexedTool, ServerRecord, ToolDefinition
+from shared.catalog import IndexedTool, ToolDefinition
 from shared.text.tokens import count_forms, counter, counters
 from shared.toolset import Toolset
 from shared.upstream.target import HttpTarget
 from tests.support.calling import upstreams_to
 from tests.support.fake_redis import FakeRedisServer
-from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.support.filled import index_of
 from tests.support.hostile.messages import initialized, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.profiles import examples
@@ -73,26 +74,11 @@ def indexed(server: str, verb: str) -> IndexedTool:
     return IndexedTool(server, declared, made.digest, wire, made.groups, model_counts=model)
 
 
-def points() -> list[EmbeddedTool]:
-    return [ingested(indexed(server, verb), FakeEmbedder()) for server in FLEET for verb in VERBS]
-
-
-POINTS = points()
+TOOLS = [indexed(server, verb) for server in FLEET for verb in VERBS]
 
 
 def index() -> FakeIndex:
-    made = FakeIndex()
-    made.upsert(POINTS)
-    for number, (server, groups) in enumerate(FLEET.items(), start=1):
-        tools = [point.tool for point in POINTS if point.tool.server_id == server]
-        made.put_server(
-            ServerRecord(
-                features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server, endpoint=Endpoint(),
-                groups=frozenset(groups), tool_count=len(tools), revision=number, protocol_version="2025-11-25",
-                tokens={"cl100k_base": sum(tool.token_counts["cl100k_base"] for tool in tools)},
-                model_tokens={"cl100k_base": sum(tool.model_counts["cl100k_base"] for tool in tools)},
-            )
-        )  # fmt: skip
+    made = index_of(*TOOLS, protocol_version="2025-11-25")
     made.put_toolset(Toolset(name="dev", tools=("up", "mail:send_it")))
     return made
 

@@ -14,9 +14,10 @@ from query.records import Ledger
 from query.usage.record import sampling
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import CatalogueSize, today
-from shared.catalog import FEATURES_VERSION, Endpoint, ServerRecord, Status
+from shared.catalog import ServerRecord, Status
 from shared.errors import HistoryUnavailable
-from tests.support.fakes import FakeIndex
+from tests.support.fakes import FakeIndex, make_tool
+from tests.support.filled import record_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("noon")
@@ -52,10 +53,8 @@ def index() -> FakeIndex:
 
 def record(server_id: str, tokens: int, revision: int, status: Status = "running") -> ServerRecord:
     """Return the record of a server with a tool of so many tokens in the model form, and twice as many on the wire."""
-    return ServerRecord(
-        features_version=FEATURES_VERSION, last_listed_at=1.0, server_id=server_id, endpoint=Endpoint(), status=status,
-        tool_count=1, tokens={"cl100k_base": 2 * tokens}, model_tokens={"cl100k_base": tokens}, revision=revision,
-    )  # fmt: skip
+    tool = make_tool(server_id, tokens=2 * tokens, model_tokens=tokens, status=status)
+    return record_of(server_id, [tool], revision=revision)
 
 
 def test_a_size_is_stored_when_it_changes_and_once_more_at_the_end(index: FakeIndex, usage: CountingUsage) -> None:

@@ -16,10 +16,10 @@ import pytest
 from mcp import Client
 
 from shared.catalog import REPLICA_SET
-from tests.support.browser import Browser, browser
+from tests.support.browser import Browser
 from tests.support.hostile.processes import good_stdio
 from tests.support.http_callers import entry, token_file
-from tests.support.processes import Composition
+from tests.support.processes import query_service
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.browser]
@@ -32,6 +32,7 @@ PAGES = (
     "/ui/servers/hostile",
     "/ui/find?q=alert",
     "/ui/find?q=look+up+a+record",
+    "/ui/tools/good%3Atool_000",
     "/ui/advice",
     "/ui/history",
     "/ui/servers/nothing",
@@ -39,12 +40,6 @@ PAGES = (
 MENU = ("Overview", "Servers", "Find", "Advice", "History")
 CHARTS = ("What all tools cost a context", "Net tokens saved")
 MARKUP_SERVER = Path(__file__).parents[1] / "support" / "hostile" / "markup_server.py"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Generator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +63,9 @@ def service(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Gene
 @contextmanager
 def serving(directory: Path, *arguments: str, indexed: int = 0, **settings: str) -> Generator[str]:
     """Run `toolscale serve` until the block ends; yield its address once it has indexed so many servers."""
-    composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": "", **settings})
-    command = ("-m", "toolscale", "serve", "--port", "0", *arguments)
-    with composition.run("serve", *command) as running:
-        running.wait_for("query_service_started")
+    with query_service(directory, "-m", "toolscale", "serve", *arguments, **settings) as (running, address):
         running.wait_for("server_indexed", times=indexed)
-        address = re.search(r"http://127\.0\.0\.1:\d+", running.output())
-        assert address, running.output()
-        yield address.group()
+        yield address
 
 
 def overview(address: str) -> str:
@@ -136,6 +126,21 @@ def test_a_search_works_without_scripts(chromium: Browser, service: str) -> None
     assert re.search(r"tool_\d{3} of good and 1 other server\s+\d+ tokens", text), text
     assert "Saved" in text
     assert tab.problems == []
+
+
+def test_a_click_selects_a_whole_call_to_copy(chromium: Browser, service: str) -> None:
+    tab = chromium.tab(scripts=False)
+    tab.open(f"{service}/ui/find?q=look+up+a+record")
+
+    tab.evaluate("document.querySelector('.hits details').open = true")
+    tab.evaluate("document.querySelector('.hits pre').scrollIntoView({block: 'center'})")
+    place = tab.evaluate(
+        "(box => ({x: box.x + 30, y: box.y + 20}))(document.querySelector('.hits pre').getBoundingClientRect())"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.call("Input.dispatchMouseEvent", {"type": kind, **place, "button": "left", "clickCount": 1})
+
+    assert set(json.loads(tab.evaluate("getSelection().toString()"))) == {"tool_name", "parameters"}
 
 
 def test_a_server_of_the_file_shows_its_command_and_the_latest_next_reconciliation(

@@ -6,21 +6,20 @@ import html
 import json
 import re
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 from mcp.types import TextContent
 
 from query.calling.arguments import check_arguments
 from query.calling.call import CallRequest
 from query.web.views import call_example
-from shared.catalog import ToolDefinition, ToolPage
+from shared.catalog import ToolDefinition
 from shared.text.tokens import counter
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
 from tests.support.fakes import FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, mcp_client, static
+from tests.support.pages import blocks, get, text
 from tests.support.replicated import put_server, tool
 
 pytestmark = pytest.mark.anyio
@@ -30,25 +29,11 @@ PATH = "/ui/find?q=tell+the+time"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def index() -> FakeIndex:
     index = FakeIndex()
     put_server(index, "clock", [tool("get_time", "Tell the time", 30), tool("set_time", "Set the time", 20)], "clock")
     put_server(index, "files", [tool("read_file", "Read a file", 50)], "files")
     return index
-
-
-def text(page: httpx2.Response) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
-
-
-def blocks(page: httpx2.Response) -> list[str]:
-    """Return the texts of the blocks to read or copy: the request, the answer, and a call of each tool."""
-    return [html.unescape(block) for block in re.findall(r"<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)]
 
 
 # --- the answer ---
@@ -74,18 +59,14 @@ async def test_the_page_shows_the_text_that_an_agent_gets_and_its_tokens(
 
 
 async def test_the_answer_is_beside_the_cost_of_all_tools_and_the_net(index: FakeIndex) -> None:
-    page = text(await http_get(index, PATH))
+    page = await get(index, PATH)
 
     found = re.search(
-        r"All tools 100 tokens, .*? This answer (\d+) tokens, for 3 tools Saved, net (-?\d+) tokens", page
+        r"All tools 100 tokens, .*? This answer (\d+) tokens, for 3 tools Saved, net (-?\d+) tokens", text(page)
     )
     assert found
     assert 100 - int(found[1]) == int(found[2])
-
-
-async def http_get(index: FakeIndex, path: str) -> httpx2.Response:
-    async with http_client(app_of(index)) as http:
-        return await http.get(path)
+    assert 'href="/ui/tools/clock%3Aget_time"' in page.text
 
 
 async def test_a_further_page_claims_no_savings() -> None:
@@ -105,15 +86,11 @@ async def test_a_further_page_claims_no_savings() -> None:
     assert json.loads(blocks(second)[0]).keys() == {"tool_description", "cursor"}
 
 
-async def test_a_found_tool_links_to_its_page(index: FakeIndex) -> None:
-    assert 'href="/ui/tools/clock%3Aget_time"' in (await http_get(index, PATH)).text
-
-
 # --- calls ---
 
 
 async def test_each_tool_has_a_call_to_copy_under_its_name_for_calls(index: FakeIndex) -> None:
-    _, _, *calls = blocks(await http_get(index, PATH))
+    _, _, *calls = blocks(await get(index, PATH))
 
     requests = [CallRequest.model_validate(json.loads(call)) for call in calls]
     assert {request.tool_name for request in requests} == {"clock:get_time", "clock:set_time", "files:read_file"}
@@ -153,23 +130,3 @@ def test_a_schema_of_any_form_has_a_call(schema: object) -> None:
     definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
 
     assert json.loads(call_example("t", definition))["tool_name"] == "t"
-
-
-async def test_the_cost_of_offered_tools_is_read_once_for_all_searches_of_a_caller(tmp_path: Path) -> None:
-    class CountedLists(FakeIndex):
-        lists = 0
-
-        def tools(self, *args: Any, **kwargs: Any) -> ToolPage:
-            self.lists += 1
-            return super().tools(*args, **kwargs)
-
-    index = CountedLists()
-    put_server(index, "clock", [tool("get_time", "Tell the time", 30)], "clock")
-    index.put_toolset(Toolset(name="dev", tools=("clock:get_time",)))
-    known = static(tmp_path / "t.toml", dev=entry("dev", toolset="dev"))
-
-    async with http_client(app_of(index, known), "dev") as http:
-        for question in ("tell+the+time", "set+the+time"):
-            assert (await http.get(f"/ui/find?q={question}")).status_code == 200
-
-    assert index.lists == 1

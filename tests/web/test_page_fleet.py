@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.page import PAGES, Plan, serving
 from shared.errors import Permanent, Retryable
-from tests.support.browser import Browser, Tab, browser
+from tests.support.browser import Browser, Tab
 from toolscale.demo.environments import NodeEnvironment
 
 pytestmark = [pytest.mark.process, pytest.mark.browser]
@@ -24,12 +24,6 @@ RUN = """axe.run({preload: false, resultTypes: ['violations']}).then(
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 PATHS = (*PAGES.values(), "/ui/find?q=send+a+message", "/ui/advice?toolset=none", "/ui/servers/nothing")
 PHONE, DESK = 390, 1100
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Generator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 LARGE = [pytest.param(servers, marks=pytest.mark.slow) for servers in (500, 5_000)]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Generator
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 
-import httpx2
 import pytest
 from starlette.applications import Starlette
 
@@ -18,7 +16,6 @@ from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.listener import open_listener
 from query.records import Ledger
-from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import TOOLS_LIST, RowKey, Rows, Usage, today
 from query.web.page import PageRequest, render
 from query.web.routes import page_routes
@@ -27,20 +24,10 @@ from shared.intents.intents import open_intents
 from shared.settings import load_settings
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.http_callers import app_of, entry, http_client, static
+from tests.support.pages import blocks, get, text
 from tests.support.replicated import put_server, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("noon")]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def usage(tmp_path: Path) -> Generator[Usage]:
-    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as opened:
-        yield opened
 
 
 def index() -> FakeIndex:
@@ -61,12 +48,7 @@ def _use(day: date, baseline: int, answer: int, lists: int = 1) -> Rows:
 
 
 async def shown(usage: Usage | None = None, path: str = "/ui") -> str:
-    async with http_client(app_of(index(), usage=usage)) as http:
-        return text(await http.get(path))
-
-
-def text(page: httpx2.Response) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.text)).split())
+    return text(await get(index(), path, usage))
 
 
 def rendered(catalogue: Catalogue, caller: Caller = ANYONE) -> str:
@@ -155,12 +137,9 @@ def test_dead_letters_are_shown_to_a_caller_that_sees_all(
 
 
 async def test_the_texts_that_connect_a_client_name_this_service() -> None:
-    async with http_client(app_of(index())) as http:
-        page = await http.get("/ui")
+    page = await get(index(), "/ui")
 
-    command, config = [
-        html.unescape(block) for block in re.findall(r"<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)
-    ]
+    command, config = blocks(page)
     assert command == "claude mcp add --transport http toolscale http://127.0.0.1/mcp"
     assert json.loads(config) == {"mcpServers": {"toolscale": {"type": "http", "url": "http://127.0.0.1/mcp"}}}
     assert "TOKEN" not in page.text

@@ -16,17 +16,12 @@ from query.toolsets.offers import with_toolset
 from shared.catalog import Endpoint, ServerRecord
 from shared.toolset import Toolset
 from tests.support.fakes import FakeEmbedder, FakeIndex
-from tests.support.http_callers import app_of, http_client
+from tests.support.pages import get, text
 from tests.support.replicated import put_server, tool
 
 pytestmark = pytest.mark.anyio
 
 WEB = (tool("get-sum", "adds two numbers", 30), tool("echo", "repeats a text", 20))
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -60,15 +55,6 @@ class Rows(HTMLParser):
             self.rows[-1] = " ".join(f"{self.rows[-1]} {data}".split())
 
 
-def text(page: httpx2.Response) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
-
-
-async def get(index: FakeIndex, path: str) -> httpx2.Response:
-    async with http_client(app_of(index)) as http:
-        return await http.get(path)
-
-
 async def test_replicas_are_one_row_that_opens_with_the_state_of_each(index: FakeIndex) -> None:
     page = await get(index, "/ui/servers")
 
@@ -88,13 +74,9 @@ async def test_totals_are_beside_those_without_replicas(index: FakeIndex) -> Non
     assert "240 tokens; 90 without replicas" in overview
     assert re.search(r"web0 × 5 2 200 83\.3 %", overview)
     assert "9 tools, 240 tokens (cl100k_base, generic profile); 3 tools, 90 tokens without replicas." in servers
-
-
-async def test_a_catalogue_without_replicas_has_one_total() -> None:
-    index = FakeIndex()
-    put_server(index, "files", [tool("read", "reads a file", 40)], "files")
-
-    assert "without replicas" not in (await get(index, "/ui")).text + (await get(index, "/ui/servers")).text
+    alone = FakeIndex()
+    put_server(alone, "files", [tool("read", "reads a file", 40)], "files")
+    assert "without replicas" not in text(await get(alone, "/ui")) + text(await get(alone, "/ui/servers"))
 
 
 async def test_a_server_links_to_its_replicas(index: FakeIndex) -> None:

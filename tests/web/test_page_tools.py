@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import httpx2
 import pytest
 
-from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, Usage, today
 from shared.catalog import Encoding, IndexedTool, ToolDefinition, point_id
 from shared.text.tokens import count_forms, counter, json_text
 from shared.toolset import Toolset
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
+from tests.support.pages import blocks, get, text
 from tests.support.replicated import put_server
 from tests.support.replicated import tool as replicated_tool
 
@@ -26,26 +24,6 @@ pytestmark = pytest.mark.anyio
 
 ENCODING: Encoding = "cl100k_base"
 HOSTILE = '"><script>alert(1)</script>\u202e{{ 7*191 }}\n</pre><b>'
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def usage(tmp_path: Path) -> Generator[Usage]:
-    with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as opened:
-        yield opened
-
-
-def text(page: httpx2.Response) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
-
-
-async def get(index: FakeIndex, path: str) -> httpx2.Response:
-    async with http_client(app_of(index)) as http:
-        return await http.get(path)
 
 
 def counted(definition: Mapping[str, object]) -> IndexedTool:
@@ -88,9 +66,10 @@ async def test_a_tool_shows_its_tokens_its_definition_and_its_server() -> None:
     assert page.status_code == 200
     counts = f"as a model sees it {tool.model_counts[ENCODING]} Tokens, as sent {tool.token_counts[ENCODING]} "
     assert counts in text(page)
-    model, wire = re.findall(r"<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)
-    shown = [json.loads(form.replace("&#34;", '"')) for form in (model, wire)]
-    assert shown == [{key: GET_TIME[key] for key in ("name", "description", "inputSchema")}, GET_TIME]
+    assert [json.loads(form) for form in blocks(page)] == [
+        {key: GET_TIME[key] for key in ("name", "description", "inputSchema")},
+        GET_TIME,
+    ]
     assert 'href="/ui/servers/clock"' in page.text
 
 
@@ -129,8 +108,7 @@ async def test_a_tool_of_replicas_names_them_and_sums_their_calls(usage: Usage) 
     rows = {RowKey(today(), "ann", f"web{number}", "echo"): counts for number in range(2)}
     usage.add({**rows, RowKey(today(), "ann", "web0", "other"): {"answers": 9, "calls": 9}})
 
-    async with http_client(app_of(index, usage=usage)) as http:
-        page = text(await http.get("/ui/tools/web1%3Aecho"))
+    page = text(await get(index, "/ui/tools/web1%3Aecho", usage))
 
     assert "3 servers serve it; a call goes to one that answers. web0 listed web1 listed web2 listed" in page
     assert "Name for calls echo" in page

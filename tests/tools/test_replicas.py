@@ -1,9 +1,10 @@
-"""Names of tools that several replicas offer."""
+"""Servers that are replicas of each other, and the names of the tools that they offer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -12,32 +13,24 @@ from query.calling.call import CallRequest, resolve_tool
 from query.calling.tool_lookup import ResolvedName, resolve_tool_name
 from query.catalogue import Catalogue
 from query.records import Ledger
-from query.tools.describe_tool import DescribeRequest, describe_tools
-from shared.catalog import IndexedTool, Scope, ServerRecord, ToolName
+from query.replicas import ReplicaSets, replica_sets
+from shared.catalog import (
+    FEATURES_VERSION,
+    OPERATOR_SOURCE,
+    PRODUCER_PREFIX,
+    Endpoint,
+    IndexedTool,
+    Scope,
+    Selection,
+    ServerRecord,
+)
 from shared.errors import ToolNotFound
 from tests.support.calling import replica_record, replicated
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
+from tests.support.filled import CountedIndex
 
 GET = make_tool("web", "get")
 OTHER_GET = make_tool("files", "get", description="reads a file")
-
-
-class _CountedReads(FakeIndex):
-    """An index that counts the reads of single records, and remembers the most names of a lookup."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records_read = 0
-        self.longest = 0
-
-    def server(self, server_id: str) -> ServerRecord | None:
-        self.records_read += 1
-        return super().server(server_id)
-
-    def tool_names(self, names: Collection[str], scope: Scope, limit: int) -> list[ToolName]:
-        found = super().tool_names(names, scope, limit)
-        self.longest = max(self.longest, len(found))
-        return found
 
 
 def _fleet(*servers: tuple[str, str, IndexedTool], index: FakeIndex | None = None) -> Catalogue:
@@ -77,11 +70,14 @@ def test_a_name_with_its_server_stands_for_this_server_only() -> None:
 
 
 def test_a_thousand_replicas_are_found_by_one_row_and_no_read_of_their_records() -> None:
-    index = _CountedReads()
+    index = CountedIndex()
     catalogue = _fleet(*((f"web{number:04}", "one", GET) for number in range(1_000)), index=index)
 
-    assert len(_called(catalogue, "get")) == 1_000
-    assert (index.longest, index.records_read) == (1, 0)
+    with patch.object(index, "tool_names", wraps=index.tool_names) as rows:
+        assert len(_called(catalogue, "get")) == 1_000
+
+    assert rows.call_args.args[1].servers == {"web0000"}
+    assert index.reads["server"] == 0
 
 
 class _EmptiedLedger(Ledger):
@@ -130,15 +126,6 @@ def test_a_definition_behind_many_equal_ones_is_not_overlooked() -> None:
     assert _called(catalogue, OTHER_GET.definition_name) == ["z"]
 
 
-def test_a_cleared_digest_equals_no_other() -> None:
-    cleared = replace(GET, digest="")
-    catalogue = _fleet(("a", "one", cleared), ("b", "two", cleared))
-
-    with pytest.raises(ToolNotFound) as caught:
-        _resolved(catalogue, "get")
-    assert caught.value.candidates == ("a:get", "b:get")
-
-
 def test_a_tool_that_is_named_like_a_definition_receives_none_of_its_calls() -> None:
     named_so = make_tool("odd", GET.definition_name)
     catalogue = _fleet(("web1", "one", GET), ("web2", "one", GET), ("odd", "two", named_so))
@@ -153,7 +140,100 @@ def test_a_name_with_no_known_digest_is_not_found(name: str) -> None:
         _resolved(replicated(["web1", "web2"], GET), name)
 
 
-def test_a_bare_name_describes_the_one_definition() -> None:
-    described = describe_tools(DescribeRequest(names="get"), Scope(), replicated(["web1", "web2"], GET))
+# --- sets ---
 
-    assert [(tool.name, tool.served_by and tool.served_by.count) for tool in described.tools] == [("get", 2)]
+
+def _record(
+    server_id: str, catalogue: str, declared_name: str = "web", group: str = "g", **rest: object
+) -> ServerRecord:
+    record = ServerRecord(
+        server_id=server_id,
+        endpoint=Endpoint(),
+        declared_name=declared_name,
+        groups=frozenset({group}),
+        catalog_digest=catalogue,
+        features_version=FEATURES_VERSION,
+        last_listed_at=1.0,
+    )
+    return record.model_copy(update=rest)
+
+
+EVERYTHING = Scope()
+FLEET = (
+    _record("web3", "one", group="eu"),
+    _record("web1", "one"),
+    _record("web2", "one"),
+    _record("new", "two"),
+    _record("other", "three", declared_name="files"),
+)
+
+
+def _sets(scope: Scope = EVERYTHING, records: tuple[ServerRecord, ...] = FLEET) -> ReplicaSets:
+    return replica_sets(records, scope)
+
+
+def test_servers_with_the_same_catalogue_are_replicas() -> None:
+    sets = _sets()
+
+    assert sets.replicas("web3") == ("web1", "web2", "web3")
+    assert sets.representative("web3") == "web1"
+    assert sets.replicas("other") == ("other",)
+    assert sets.copies == {"web2", "web3"}
+
+
+def test_only_running_servers_that_were_listed_are_replicas() -> None:
+    changing, unlisted = _record("a", ""), _record("b", "one", last_listed_at=None)
+    stopped = _record("c", "one", status="stopped")
+
+    assert _sets(records=(*FLEET, changing, _record("z", ""), unlisted, stopped)).replicas("web1") == (
+        "web1",
+        "web2",
+        "web3",
+    )
+
+
+def test_a_toolset_with_single_tools_of_a_server_leaves_that_server_out_of_its_set() -> None:
+    scope = Scope(within=Selection(servers=frozenset({"web1", "web3"}), tools=frozenset({"web2:get"})))
+
+    assert _sets(scope).replicas("web1") == ("web1", "web3")
+    assert _sets(scope).replicas("web2") == ("web2",)
+
+
+def test_few_representatives_are_named_instead_of_many_copies() -> None:
+    fleet = tuple(_record(f"web{i}", "one") for i in range(9))
+
+    narrowed = _sets(records=fleet).without_copies(Scope())
+
+    assert narrowed.servers == frozenset({"web0"})
+    assert not narrowed.hidden
+
+
+def test_a_server_of_another_owner_is_no_replica() -> None:
+    trusted = [_record(server_id, "one", source=OPERATOR_SOURCE) for server_id in ("web1", "web2")]
+    others = (_record("ci", "one", source=f"{PRODUCER_PREFIX}ci"), _record("a-stranger", "one", source="anywhere"))
+    labelled = _record("labelled", "one", labels={"replica_set": "web"}, source="anywhere")
+    ours = _record("web3", "one", labels={"replica_set": "web"}, source=OPERATOR_SOURCE)
+
+    sets = _sets(records=(*trusted, *others, labelled, ours))
+
+    assert sets.replicas("web1") == ("web1", "web2")
+    assert all(sets.replicas(each.server_id) == (each.server_id,) for each in (*others, labelled, ours))
+    assert sets.strangers == {"a-stranger", "labelled"}
+
+
+def test_there_are_no_strangers_where_no_server_has_an_owner() -> None:
+    trusted = _record("web1", "one", group="own", source=OPERATOR_SOURCE)
+
+    assert _sets().strangers == frozenset()
+    assert _sets(records=(*FLEET, trusted)).strangers == {record.server_id for record in FLEET} - {"web1"}
+    assert _sets(Scope(groups=frozenset({"eu"})), (*FLEET, trusted)).strangers == frozenset()
+
+
+def test_a_label_joins_servers_as_replicas_and_separates_them() -> None:
+    stdio = Endpoint(transport="stdio")
+    alike = [_record(server_id, "one", endpoint=stdio, labels={"replica_set": "a"}) for server_id in ("a", "b")]
+
+    sets = _sets(records=(*alike, _record("c", "one", endpoint=stdio, labels={"replica_set": "c"})))
+
+    assert sets.replicas("a") == ("a", "b")
+    assert sets.replicas("c") == ("c",)
