@@ -16,7 +16,7 @@ from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from tests.support.client_homes import FIXTURES
 from toolscale.app import app
-from toolscale.connecting.editing import syntax_of
+from toolscale.connecting.editing import edited, syntax_of
 from toolscale.connecting.targets import TARGETS, file_of
 from toolscale.importing.client_files import Client, Machine, client_files
 from toolscale.importing.find import find_servers
@@ -300,6 +300,22 @@ def test_moved_servers_return_and_others_do_not(home: Path, write: Write) -> Non
 
     assert read(path) == {"mcpServers": {"moved": {"command": "x"}}}
     assert result["returned"] == ["moved"]
+
+
+@pytest.mark.parametrize("client", [Client.CURSOR, Client.CODEX, Client.GOOSE], ids=["JSON", "TOML", "YAML"])
+def test_moved_servers_return_in_their_order(home: Path, write: Write, client: Client) -> None:
+    key, path = TARGETS[client].key, home / FIXTURES[client].path
+    entries = {name: {"command": name} for name in ("north", "east", "south", "west", "centre")}
+    text = syntax_of(path).rendered(key, entries)
+    write(FIXTURES[client].path, text)
+    write("data/mcp.json", json.dumps({"mcpServers": entries}))
+    run(client, "--yes")
+    path.write_text(edited(path, path.read_text(), key, {}, list(entries)))
+
+    result = json.loads(run(client, "--remove", "--yes", "--json").stdout)
+
+    assert list(read(path)[key].items()) == list(entries.items())
+    assert result["returned"] == list(entries)
 
 
 def test_a_client_whose_file_cannot_be_edited_is_named_and_the_others_are_shown(home: Path, write: Write) -> None:

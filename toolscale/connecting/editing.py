@@ -18,10 +18,13 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """The functions of a file format: `put` and `drop` edit an entry of the object at a key of the document."""
+    """The functions of a file format: `put` and `drop` edit entries of the object at a key of the document.
+
+    New entries stay together and in their order.
+    """
 
     parse: Callable[[str], object]
-    put: Callable[[str, str, str, Entry], str]
+    put: Callable[[str, str, Mapping[str, Entry]], str]
     drop: Callable[[str, str, str], str]
     rendered: Callable[[str, Mapping[str, Any]], str]
 
@@ -70,8 +73,8 @@ def _edited(syntax: Syntax, text: str, key: str, put: Mapping[str, Entry], drop:
     changed = text.removeprefix(mark).replace("\r\n", "\n") if is_dos else text.removeprefix(mark)
     for name in drop:
         changed = syntax.drop(changed, key, name)
-    for name, entry in put.items():
-        changed = syntax.put(changed, key, name, entry)
+    if put:
+        changed = syntax.put(changed, key, put)
     return mark + (changed.replace("\n", "\r\n") if is_dos else changed)
 
 

@@ -81,9 +81,9 @@ def disconnecting(client: Client, machine: Machine, known: Iterable[str]) -> Con
         return ConnectionPlan(client, path, text, text)
     known = tuple(known)
     backup = _servers_before(path, key)
-    returned = {name: backup[name] for name in backup.keys() - servers.keys() if _is_known(name, known)}
+    returned = {name: entry for name, entry in backup.items() if name not in servers and _is_known(name, known)}
     after = _edited(path, text, key, returned, (NAME,))
-    return ConnectionPlan(client, path, text, after, returned=tuple(sorted(returned)))
+    return ConnectionPlan(client, path, text, after, returned=tuple(returned))
 
 
 def _file(client: Client, machine: Machine) -> tuple[Path, str, str]:
