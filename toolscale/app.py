@@ -33,13 +33,13 @@ COMMANDS = {
     "serve": Source("serve:serve", RUN, ("toolscale serve --config ~/.cursor/mcp.json",), logs=True),
     "demo": Source("serve:demo", RUN, ("toolscale demo",), logs=True),
     "import": Source(
-        "importing:import_servers",
+        "clients:import_servers",
         RUN,
         ("toolscale import --from cursor --apply", "toolscale import --apply --connect"),
         logs=True,
     ),
     "connect": Source(
-        "connecting:connect", RUN, ("toolscale connect cursor", "toolscale connect codex --remove"), logs=True
+        "clients:connect", RUN, ("toolscale connect cursor", "toolscale connect codex --remove"), logs=True
     ),
     "add": Source(
         "config:add",

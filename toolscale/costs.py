@@ -28,10 +28,10 @@ from shared.upstream.dial import dialler_for
 from shared.upstream.mcp_json import Config, config_of
 from shared.upstream.target import STDIO_START_TIMEOUT_S, Target
 from toolscale.console import number_table, percent, thousands
-from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
-from toolscale.importing.find import find_servers
-from toolscale.importing.merge import merge
-from toolscale.importing.target import FILE_NAME
+from toolscale.mcp_clients.clients import Client, client_files, named_file, this_machine
+from toolscale.mcp_clients.files import config_path
+from toolscale.mcp_clients.find import find_servers
+from toolscale.mcp_clients.merge import merge
 from workers.fetch.definitions import Limits
 from workers.fetch.session import fetch_tools_blocking
 from workers.fetch.turns import interrupt_fetches
@@ -46,7 +46,7 @@ _INTERRUPT_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class FoundServers:
+class ListableServers:
     """The usable servers, the reasons against the others by name, and the files of both."""
 
     config: Config
@@ -54,31 +54,23 @@ class FoundServers:
     files: tuple[Path, ...]
 
 
-def servers_of(settings: Settings) -> FoundServers:
+def servers_of(settings: Settings) -> ListableServers:
     """Return the servers of the settings' mcp.json, else of the data directory's, else of the user's clients.
 
     Raises:
         ConfigInvalid: the mcp.json cannot be read, or has no servers in a known form.
     """
-    found = find_servers(_files(settings), this_machine(), settings)
+    path = config_path(settings)
+    if settings.mcp_config or path.is_file():
+        files = [named_file(path.absolute())]
+    else:  # without the files of projects: their commands may be another person's
+        files = [file for file in client_files(this_machine(), Path.cwd(), Client) if not file.project]
+    found = find_servers(files, this_machine(), settings)
     config = config_of(merge({}, found.servers, "rename").servers, os.environ)
-    skipped = _named(entry.reason for entry in found.skipped)
+    parts = [entry.reason.partition(": ") for entry in found.skipped]  # a reason begins with the name
+    skipped = [(name, reason) for name, _, reason in parts]
     unusable = (*skipped, *((entry.name, entry.reason) for entry in config.problems))
-    return FoundServers(config, unusable, tuple(file.path for file in found.read))
-
-
-def _files(settings: Settings) -> list[ClientFile]:
-    """Return the files to read. A project's files are not among them: their commands may be another person's."""
-    config = settings.mcp_config or settings.data_dir / FILE_NAME
-    if settings.mcp_config or config.is_file():
-        return [named_file(config.absolute())]
-    return [file for file in client_files(this_machine(), Path.cwd(), Client) if not file.project]
-
-
-def _named(reasons: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the name that begins each reason, and the rest."""
-    parts = [reason.partition(": ") for reason in reasons]
-    return [(name, reason) for name, _, reason in parts]
+    return ListableServers(config, unusable, tuple(file.path for file in found.read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +124,7 @@ class ServerCost:
 
 
 def server_costs(
-    found: FoundServers, settings: Settings, encoding: Encoding, on_progress: Callable[[int], None]
+    found: ListableServers, settings: Settings, encoding: Encoding, on_progress: Callable[[int], None]
 ) -> list[ServerCost]:
     """List all servers and return their costs, the costliest first; `on_progress` gets the number of listed servers."""
     list_one = partial(_cost, lister(found.config.targets, settings), encoding)
@@ -140,7 +132,8 @@ def server_costs(
         for done, _ in enumerate(as_completed(futures), start=1):
             on_progress(done)
         costs = [future.result() for future in futures]
-    return sorted([*costs, *(ServerCost(name, None, reason) for name, reason in found.unusable)], key=_order)
+    costs += [ServerCost(name, None, reason) for name, reason in found.unusable]
+    return sorted(costs, key=lambda each: (-each.cost.tokens["generic"] if each.cost else 1, each.server_id))
 
 
 def lister(targets: Mapping[str, Target], settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
@@ -192,10 +185,6 @@ def _problem_of(listing: Listing, uncounted: int) -> str | None:
     return "; ".join(parts) or None
 
 
-def _order(server: ServerCost) -> tuple[float, str]:
-    return (-server.cost.tokens["generic"] if server.cost else 1, server.server_id)
-
-
 @dataclass(frozen=True, slots=True)
 class CostReport:
     """The cost of each server of some files, and of Toolscale itself."""
@@ -218,19 +207,19 @@ class CostReport:
 
 def as_object(report: CostReport) -> dict[str, Any]:
     """Return the report as JSON; a server that could not be listed has null tools and tokens."""
+    unlisted = {"tools": None, "tokens": None, "uncounted": None}
+    servers = [
+        {"server_id": each.server_id, **(asdict(each.cost) if each.cost else unlisted), "problem": each.problem}
+        for each in report.servers
+    ]
     return {
         "encoding": report.encoding,
         "estimated": is_estimate(report.encoding),
         "files": [str(file) for file in report.files],
-        "servers": [_server_object(server) for server in report.servers],
+        "servers": servers,
         "total": asdict(report.total),
         "toolscale": asdict(report.own),
     }
-
-
-def _server_object(server: ServerCost) -> dict[str, Any]:
-    cost = asdict(server.cost) if server.cost else {"tools": None, "tokens": None, "uncounted": None}
-    return {"server_id": server.server_id, **cost, "problem": server.problem}
 
 
 def view(report: CostReport) -> Group:

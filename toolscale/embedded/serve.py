@@ -22,7 +22,7 @@ from shared.service.process import (
 from shared.service.tracing import configure_tracing
 from toolscale.client.instance import ask_to_end, published, read_instance, try_hold
 from toolscale.console import err
-from toolscale.importing.target import with_config_file
+from toolscale.mcp_clients.files import with_config_file
 
 if TYPE_CHECKING:
     from shared.settings import Settings
