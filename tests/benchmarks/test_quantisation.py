@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.quantisation.network import random_texts, read_weights, vector
 from tests.support.tiny_weights import POSITIONS, WORDS, write_tiny_weights
-from toolscale.demo.environments import PythonEnvironment
+from toolscale.demo.servers import PythonEnvironment
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "benchmarks" / "quantisation" / "requirements.lock"

@@ -13,7 +13,7 @@ from benchmarks.page.results import Plan
 from benchmarks.page.service import serving
 from shared.errors import Permanent, Retryable
 from tests.support.browser import Browser, Tab, browser
-from toolscale.demo.environments import NodeEnvironment
+from toolscale.demo.servers import NodeEnvironment
 
 pytestmark = [pytest.mark.process, pytest.mark.browser]
 
