@@ -15,8 +15,7 @@ import typer
 from shared.catalog import Transport
 from shared.errors import Permanent, ServerUnknown
 from shared.quoting import printable
-from toolscale.client.operations import open_operations
-from toolscale.client.service import Service
+from toolscale.client.service import Service, open_operations
 from toolscale.commands.help import command, group
 from toolscale.commands.options import (
     DataDirOption,
