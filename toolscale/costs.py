@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.table import Table
 
-from query.tools.registry import builtin_definitions
 from shared.errors import CountFailed, ServerError
 from shared.quoting import printable, quoted_name
 from shared.text.tokens import PROFILE, PROFILES, counter, estimate_tool, is_estimate, model_text
@@ -95,7 +94,12 @@ def cost_of(server_id: str, definitions: Iterable[ToolDefinition], encoding: Enc
 
 
 def own_cost(encoding: Encoding) -> Cost:
-    """Return the cost of the `tools/list` of Toolscale itself."""
+    """Return the cost of the `tools/list` of Toolscale itself.
+
+    The first call loads the query side, which takes as long as a server that starts: list servers meanwhile.
+    """
+    from query.tools.registry import builtin_definitions  # noqa: PLC0415
+
     return cost_of("toolscale", builtin_definitions(), encoding)
 
 
