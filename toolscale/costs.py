@@ -17,16 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.table import Table
-
 from shared.errors import CountFailed, ServerError
 from shared.quoting import printable, quoted_name
 from shared.text.tokens import PROFILE, PROFILES, counter, estimate_tool, is_estimate, model_text
 from shared.upstream.dial import dialler_for
 from shared.upstream.mcp_json import Config, config_of
 from shared.upstream.target import STDIO_START_TIMEOUT_S, Target
-from toolscale.console import number_table, percent, thousands
+from toolscale.console import numbered, out, percent, print_table, thousands
 from toolscale.mcp_clients.clients import Client, client_files, named_file, this_machine
 from toolscale.mcp_clients.files import config_path
 from toolscale.mcp_clients.find import find_servers
@@ -226,12 +223,19 @@ def as_object(report: CostReport) -> dict[str, Any]:
     }
 
 
-def view(report: CostReport) -> Group:
-    """Return the costs with the comparison, and the problems; each only if there is any."""
-    parts: list[Table | str] = [_costs(report), "", comparison(report)] if report.is_of_any else []
-    if any(server.problem for server in report.servers):
-        parts += ["", *_problems(report.servers)] if parts else _problems(report.servers)
-    return Group(*parts)
+def print_report(report: CostReport) -> None:
+    """Print the costs with the comparison, and the problems; each only if there is any."""
+    if report.is_of_any:
+        listed = [(server.server_id, server.cost) for server in report.servers if server.cost]
+        rows = [(printable(name), *_figures(cost)) for name, cost in listed]
+        print_table(numbered("server", "tools", *COLUMNS), rows, total=("total", *_figures(report.total)))
+        out.print(f"\n{comparison(report)}", highlight=False)
+    problems = [server for server in report.servers if server.problem]
+    if problems and report.is_of_any:
+        out.print()
+    for server in problems:
+        listed_as = "" if server.cost else "not listed: "
+        out.print(f"{printable(server.server_id)}: {listed_as}{printable(server.problem or '')}", highlight=False)
 
 
 def comparison(report: CostReport) -> str:
@@ -243,24 +247,6 @@ def comparison(report: CostReport) -> str:
         f"Toolscale in their place lists {report.own.tools} tools: {own:,} tokens against {total:,}{share} "
         f"({PROFILE} profile, {unit}); each search adds its answer."
     )
-
-
-def _costs(report: CostReport) -> Table:
-    shown = number_table("server", "tools", *COLUMNS)
-    for server in report.servers:
-        if server.cost:
-            shown.add_row(printable(server.server_id), *_figures(server.cost))
-    shown.add_row("total", *_figures(report.total), style="bold")
-    return shown
-
-
-def _problems(servers: Iterable[ServerCost]) -> list[str]:
-    """Return a line for each server with a problem."""
-    return [
-        f"{printable(server.server_id)}: {'' if server.cost else 'not listed: '}{printable(server.problem)}"
-        for server in servers
-        if server.problem
-    ]
 
 
 def _figures(cost: Cost) -> list[str]:

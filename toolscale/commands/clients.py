@@ -19,7 +19,7 @@ from shared.text.tokens import PROFILE
 from shared.upstream.masking import masked, masked_servers
 from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, number_table, out, print_json, thousands
+from toolscale.console import err, numbered, out, print_json, print_table, thousands
 from toolscale.mcp_clients.clients import (
     CLIENTS,
     Client,
@@ -308,11 +308,11 @@ def _print_savings(written: Sequence[_Move], report: CostReport) -> None:
         if server.problem:
             counted = "" if server.cost else "not counted: "
             out.print(f"{printable(server.server_id)}: {counted}{printable(server.problem)}", highlight=False)
-    table = number_table("client", "tools", "tokens before", "tokens after")
-    for move in written:
-        table.add_row(CLIENTS[move.plan.client].title, *map(thousands, _savings_of(move, report).values()))
-    table.add_row("all servers", *map(thousands, _savings_of(None, report).values()))
-    out.print(table)
+    titles = [(CLIENTS[move.plan.client].title, move) for move in written]
+    rows = [
+        (title, *map(thousands, _savings_of(move, report).values())) for title, move in (*titles, ("all servers", None))
+    ]
+    print_table(numbered("client", "tools", "tokens before", "tokens after"), rows)
 
 
 def _savings_of(move: _Move | None, report: CostReport) -> dict[str, int]:

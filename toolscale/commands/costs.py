@@ -14,7 +14,7 @@ from shared.service.logging import configure_logging
 from shared.service.process import imported_at_once
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -34,7 +34,7 @@ def costs(
     It needs no catalogue and writes none. Exit code 1 means that no server could be listed.
     """
     with imported_at_once():
-        from toolscale.costs import as_object, view  # noqa: PLC0415  # loads the MCP SDK
+        from toolscale.costs import as_object, print_report  # noqa: PLC0415  # loads the MCP SDK
 
     configure_logging("ERROR")  # the rows have the problems
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends every server
@@ -42,7 +42,7 @@ def costs(
     if as_json:
         print_json(as_object(report))
     elif report.servers:
-        out.print(view(report), highlight=False)
+        print_report(report)
     if not report.is_of_any:
         raise typer.Exit(1)
 

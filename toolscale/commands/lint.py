@@ -25,7 +25,7 @@ from toolscale.commands.options import (
     McpJsonOption,
     ServerUrlOption,
 )
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json
 from toolscale.lint.findings import Level, reaches, require_rules
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def lint(
 
     Exit code 1 means findings at the level of --fail-on or above, and 2 that the server could not be listed.
     """
-    from toolscale.lint.view import as_object, removed_sentences, shorter_as_object, view  # noqa: PLC0415  # loads both sides
+    from toolscale.lint.view import as_object, print_report, removed_sentences, shorter_as_object  # noqa: PLC0415  # loads both sides
 
     configure_logging("ERROR")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends the server
@@ -89,7 +89,7 @@ def lint(
     elif as_json:
         print_json(as_object(report))
     else:
-        out.print(view(report), highlight=False)
+        print_report(report)
     if reaches(report.findings, fail_on):
         raise typer.Exit(1)
 
