@@ -173,7 +173,7 @@ def _left_out(server_id: str) -> Row:
         *("transport", "url", "source", "tools", "tokens", "share", "listed_at", "next_reconcile_at"),
         *("last_error", "conflict"),
     )
-    none = {"failures": 0, "unaccepted": 0, "is_failing": False, "groups": []}
+    none: Row = {"failures": 0, "unaccepted": 0, "is_failing": False, "groups": []}
     return {"server_id": server_id, "set": server_id, "state": "left out", **dict.fromkeys(absent), **none}
 
 

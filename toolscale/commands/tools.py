@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from query.answers.answer import type_name
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.client.service import open_service
@@ -166,6 +165,8 @@ def description(answer: Object, name: str) -> Object:
 
 def parameters(tool: Object) -> list[tuple[str, str, str, str]]:
     """Return the rows of a tool's parameters: name, type, whether it is required, and description."""
+    from query.answers.answer import type_name  # noqa: PLC0415  # takes as long as all other imports of a command
+
     schema = _object(tool.get("inputSchema"))
     required = schema.get("required")
     rows: list[tuple[str, str, str, str]] = []

@@ -78,7 +78,7 @@ def continue_(entry: Object) -> Object:
             f"Continue fills in {secret.group()}; add it by hand with ${{{secret[1]}}}, "
             "and set that variable where Toolscale runs"
         )
-    options = entry.get("requestOptions") or {}
+    options: Object = entry.get("requestOptions") or {}
     return _connection(_scalars_as_texts(entry)) | {"headers": options.get("headers")}
 
 

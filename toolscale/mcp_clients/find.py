@@ -158,7 +158,8 @@ def _forms_of(client: Client | None, document: Object) -> list[ClientForm]:
     """Return the form of a client, or each form that a document may have."""
     if client:
         return [CLIENTS[client]]
-    kinds = [each.get("type") for each in _object(document, "mcp").values() if isinstance(each, dict)]
+    holder = _object(document, "mcp")
+    kinds = [_object(holder, name).get("type") for name in holder]
     possible = [Client.CLAUDE, Client.ZED, Client.CODEX, Client.GOOSE]
     if "local" in kinds or "remote" in kinds:
         possible.append(Client.OPENCODE)

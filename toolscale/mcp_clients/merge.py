@@ -50,7 +50,7 @@ def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnCon
         settled.add(name)
         if became != "there already":
             replaced = present.get(name)
-            own = cast("Object", replaced) if isinstance(replaced, dict) else {}
+            own: Object = cast("Object", replaced) if isinstance(replaced, dict) else {}
             present[name] = server.entry | {key: own[key] for key in OPERATORS_OWN if key in own}
             merged[keys.setdefault(name, name)] = present[name]
     return Merged(merged, tuple(outcomes))
