@@ -42,7 +42,7 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def numbered(first: str, *titles: str) -> tuple[Column, ...]:
+def number_columns(first: str, *titles: str) -> tuple[Column, ...]:
     """Return columns of numbers after a first one of texts."""
     return (Column(first), *(Column(title, is_number=True) for title in titles))
 

@@ -23,7 +23,7 @@ from shared.text.tokens import PROFILE, PROFILES, counter, estimate_tool, is_est
 from shared.upstream.dial import dialler_for
 from shared.upstream.mcp_json import Config, config_of
 from shared.upstream.target import STDIO_START_TIMEOUT_S, Target
-from toolscale.console import numbered, out, percent, print_table, thousands
+from toolscale.console import number_columns, out, percent, print_table, thousands
 from toolscale.mcp_clients.clients import Client, client_files, named_file, this_machine
 from toolscale.mcp_clients.files import config_path
 from toolscale.mcp_clients.find import find_servers
@@ -228,7 +228,7 @@ def print_report(report: CostReport) -> None:
     if report.is_of_any:
         listed = [(server.server_id, server.cost) for server in report.servers if server.cost]
         rows = [(printable(name), *_figures(cost)) for name, cost in listed]
-        print_table(numbered("server", "tools", *COLUMNS), rows, total=("total", *_figures(report.total)))
+        print_table(number_columns("server", "tools", *COLUMNS), rows, total=("total", *_figures(report.total)))
         out.print(f"\n{comparison(report)}", highlight=False)
     problems = [server for server in report.servers if server.problem]
     if problems and report.is_of_any:

@@ -19,7 +19,7 @@ from shared.text.tokens import PROFILE
 from shared.upstream.masking import masked, masked_servers
 from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, numbered, out, print_json, print_table, thousands
+from toolscale.console import err, number_columns, out, print_json, print_table, thousands
 from toolscale.mcp_clients.clients import (
     CLIENTS,
     Client,
@@ -312,7 +312,7 @@ def _print_savings(written: Sequence[_Move], report: CostReport) -> None:
     rows = [
         (title, *map(thousands, _savings_of(move, report).values())) for title, move in (*titles, ("all servers", None))
     ]
-    print_table(numbered("client", "tools", "tokens before", "tokens after"), rows)
+    print_table(number_columns("client", "tools", "tokens before", "tokens after"), rows)
 
 
 def _savings_of(move: _Move | None, report: CostReport) -> dict[str, int]:

@@ -10,7 +10,7 @@ import typer
 from shared.quoting import printable
 from toolscale.client.service import open_service
 from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, UrlOption
-from toolscale.console import numbered, out, print_json, print_table, thousands
+from toolscale.console import number_columns, out, print_json, print_table, thousands
 
 Object = dict[str, Any]
 
@@ -66,7 +66,7 @@ def print_savings(report: Object) -> None:
         ("searches", "searches"),
         ("  that found nothing", "found_nothing"),
     )
-    columns = numbered(f"{report['first_day']} to {report['last_day']}, UTC", "")
+    columns = number_columns(f"{report['first_day']} to {report['last_day']}, UTC", "")
     print_table(columns, [(title, thousands(totals[name])) for title, name in sums])
     out.print(f"\n{report['advice']}")
     by_day = ("day", "net_tokens_saved", "tokens_saved", "searches")
@@ -85,7 +85,7 @@ def _print_rows(of: Sequence[Object], names: Sequence[str], *titles: str) -> Non
     if of:
         rows = [(printable(str(each[names[0]])), *(thousands(each[name]) for name in names[1:])) for each in of]
         out.print()
-        print_table(numbered(*titles), rows)
+        print_table(number_columns(*titles), rows)
 
 
 def _print_advice(found: Object) -> None:
@@ -100,4 +100,4 @@ def _print_advice(found: Object) -> None:
     ]
     if rows:
         out.print()
-        print_table(numbered("tool", "tokens", "calls", "advice"), rows)
+        print_table(number_columns("tool", "tokens", "calls", "advice"), rows)

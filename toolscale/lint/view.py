@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from shared.quoting import encodable, printable
 from shared.text.tokens import DESCRIPTION, NAME, PROFILE
-from toolscale.console import Column, numbered, out, print_table, thousands
+from toolscale.console import Column, number_columns, out, print_table, thousands
 from toolscale.lint.findings import LEVELS, RULES, Finding
 from toolscale.lint.rules import LintReport, corpus
 
@@ -63,7 +63,7 @@ def print_report(report: LintReport) -> None:
         shown = "" if largest is None else f"{printable(largest)} ({parameters[largest]:,})"
         tools.append([printable(name), *map(thousands, figures), shown])
     if tools:
-        columns = numbered("tool", "tokens", "name", "description", "parameters", "rest")
+        columns = number_columns("tool", "tokens", "name", "description", "parameters", "rest")
         print_table((*columns, Column("largest parameter")), tools)
         out.print()
     if report.findings:
