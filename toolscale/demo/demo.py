@@ -238,21 +238,13 @@ def _answer_table(report: Report) -> Table:
     for heading in ("returned", "saved", "%", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for asked in report.answers:
-        table.add_row("\n  ".join((asked.question, *_found(asked.answer))), *_figures(asked))
+        answer, metrics = asked.answer, asked.answer["token_metrics"]
+        found, saved = [tool["name"] for tool in answer["tools"]], ["", "", ""]
+        if found:
+            share = f"{metrics['savings_percentage']:.1f}"
+            saved = [f"{metrics['returned_tokens']:,}", f"{metrics['tokens_saved']:,}", share]
+        if answer.get("no_match"):
+            found = [f"no tool fits; the nearest is {answer['nearest'][0]}"]
+        table.add_row("\n  ".join((asked.question, *found)), *saved, f"{asked.took_ms:.0f}")
         table.add_section()
     return table
-
-
-def _found(answer: dict[str, Any]) -> list[str]:
-    if answer.get("no_match"):
-        return [f"no tool fits; the nearest is {answer['nearest'][0]}"]
-    return [tool["name"] for tool in answer["tools"]]
-
-
-def _figures(asked: Answered) -> list[str]:
-    """Return the tokens returned and saved, and the duration; empty tokens without a match."""
-    metrics, took_ms = asked.answer["token_metrics"], f"{asked.took_ms:.0f}"
-    if not asked.answer["tools"]:
-        return ["", "", "", took_ms]
-    saved, share = f"{metrics['tokens_saved']:,}", f"{metrics['savings_percentage']:.1f}"
-    return [f"{metrics['returned_tokens']:,}", saved, share, took_ms]
