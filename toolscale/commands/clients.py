@@ -180,7 +180,7 @@ def _own_entry(client: Client, settings: Settings, url: str | None = None) -> di
     from toolscale.client.service import mcp_address  # noqa: PLC0415  # loads the HTTP client
     from toolscale.stdio import stdio_command  # noqa: PLC0415
 
-    return entry_for(client, stdio_command(settings), mcp_address(url) if url else None)
+    return entry_for(client, stdio_command(settings), None if url is None else mcp_address(url))
 
 
 def _apply(plan: ConnectionPlan, *, is_confirmed: bool, console: Console, writes: bool = True) -> dict[str, Any]:
