@@ -156,7 +156,7 @@ app = group(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        out.print(f"toolscale {importlib.metadata.version('toolscale')}", highlight=False)
+        out.print(f"toolscale {importlib.metadata.version('toolscale')}")
         raise typer.Exit
 
 

@@ -18,10 +18,9 @@ PIPED_WIDTH = 200
 
 
 # no markup: servers and events supply some of the text
-out = Console(
-    markup=False, emoji=False, width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH
-)
-err = Console(stderr=True, markup=False, emoji=False)
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+out = Console(**_PLAIN, width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH)
+err = Console(**_PLAIN, stderr=True)
 
 
 class Column(NamedTuple):
@@ -31,10 +30,16 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
-def print_lines(*lines: str) -> None:
+def print_lines(*lines: str | Text) -> None:
     """Print lines of results as they are, without colour; only a terminal wraps them."""
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
+
+
+def print_notes(*lines: str | Text) -> None:
+    """Print lines that are no results in the same way, on stderr."""
+    for line in lines:
+        err.print(line, soft_wrap=True)
 
 
 def print_json(document: object) -> None:
@@ -54,7 +59,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], total:
     last = body.pop() if total else []
     out.print(Text("\n".join(head), style="bold"), soft_wrap=True)
     if body:
-        out.out("\n".join(line for lines in body for line in lines), highlight=False)
+        out.out("\n".join(line for lines in body for line in lines))
     if last:
         out.print(Text("\n".join(last), style="bold"), soft_wrap=True)
 

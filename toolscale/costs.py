@@ -229,13 +229,13 @@ def print_report(report: CostReport) -> None:
         listed = [(server.server_id, server.cost) for server in report.servers if server.cost]
         rows = [(printable(name), *_figures(cost)) for name, cost in listed]
         print_table(number_columns("server", "tools", *COLUMNS), rows, total=("total", *_figures(report.total)))
-        out.print(f"\n{comparison(report)}", highlight=False)
+        out.print(f"\n{comparison(report)}")
     problems = [server for server in report.servers if server.problem]
     if problems and report.is_of_any:
         out.print()
     for server in problems:
         listed_as = "" if server.cost else "not listed: "
-        out.print(f"{printable(server.server_id)}: {listed_as}{printable(server.problem or '')}", highlight=False)
+        out.print(f"{printable(server.server_id)}: {listed_as}{printable(server.problem or '')}")
 
 
 def comparison(report: CostReport) -> str:

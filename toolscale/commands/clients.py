@@ -19,7 +19,7 @@ from shared.text.tokens import PROFILE
 from shared.upstream.masking import masked, masked_servers
 from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, number_columns, out, print_json, print_table, thousands
+from toolscale.console import err, number_columns, out, print_json, print_lines, print_notes, print_table, thousands
 from toolscale.mcp_clients.clients import (
     CLIENTS,
     Client,
@@ -126,7 +126,7 @@ def import_servers(
     console = err if as_json else out
     moved = [(move, _apply(move.plan, is_confirmed=yes, console=console, writes=apply)) for move in moves]
     for problem in problems:
-        err.print(printable(problem), soft_wrap=True, highlight=False)
+        print_notes(printable(problem))
     report = None
     if connect and apply and imported.merged.servers:
         report = _costs_of(settings.model_copy(update={"mcp_config": target.path}))
@@ -188,7 +188,7 @@ def _apply(plan: ConnectionPlan, *, is_confirmed: bool, console: Console, writes
     path = printable(str(plan.path))
     backup, is_written = None, False
     if plan.before == plan.after:
-        console.print(f"{path}: nothing to change.", soft_wrap=True, highlight=False)
+        console.print(f"{path}: nothing to change.", soft_wrap=True)
     else:
         for line in _difference(*plan.shown(), path):
             console.print(line, soft_wrap=True)
@@ -196,9 +196,9 @@ def _apply(plan: ConnectionPlan, *, is_confirmed: bool, console: Console, writes
     if is_written:
         backup = write_with_backup(plan.path, plan.after)
         title = CLIENTS[plan.client].title
-        err.print(f"Written: {path}; restart {title} to load it.", soft_wrap=True, highlight=False)
+        print_notes(f"Written: {path}; restart {title} to load it.")
     if backup:
-        err.print(f"Backup: {printable(str(backup))}", soft_wrap=True, highlight=False)
+        print_notes(f"Backup: {printable(str(backup))}")
     return {
         "client": plan.client,
         "path": str(plan.path),
@@ -260,13 +260,13 @@ def _print_import(imported: _Import, candidates: Sequence[ClientFile]) -> None:
     before = dumped({target.key: masked_servers(target.servers, {})})
     after = dumped({target.key: masked_servers(imported.merged.servers, target.servers)})
     for line in _difference(before, after, str(target.path)):
-        out.print(line, soft_wrap=True)
+        print_lines(line)
     if imported.changes:
         out.print()
     for remark in _remarks(imported):
-        out.print(printable(remark), soft_wrap=True, highlight=False)
+        print_lines(printable(remark))
     if not imported.changes:
-        out.print(f"{path}: nothing to change.", soft_wrap=True, highlight=False)
+        print_lines(f"{path}: nothing to change.")
 
 
 def _remarks(imported: _Import) -> Iterator[str]:
@@ -289,13 +289,13 @@ def _difference(before: str, after: str, path: str) -> Iterator[Text]:
 
 
 def _print_written(target: McpJson, backup: Path | None, settings: Settings) -> None:
-    err.print(f"\nWritten: {printable(str(target.path))}", soft_wrap=True, highlight=False)
+    print_notes(f"\nWritten: {printable(str(target.path))}")
     if backup:
         lost = "; only it still has the comments" if target.has_comments else ""
-        err.print(f"Backup: {printable(str(backup))}{lost}", soft_wrap=True, highlight=False)
+        print_notes(f"Backup: {printable(str(backup))}{lost}")
     is_usual = target.path == (settings.data_dir / FILE_NAME).resolve()
     served = "" if is_usual else f" --config {printable(str(target.path))}"
-    err.print(f"Serve it: toolscale serve{served}", soft_wrap=True, highlight=False)
+    print_notes(f"Serve it: toolscale serve{served}")
 
 
 def _print_savings(written: Sequence[_Move], report: CostReport) -> None:
@@ -303,11 +303,11 @@ def _print_savings(written: Sequence[_Move], report: CostReport) -> None:
     for move in written:
         if stays := (*move.staying, *move.others):
             title = CLIENTS[move.plan.client].title
-            err.print(f"{title} keeps {printable(', '.join(stays))}.", highlight=False, soft_wrap=True)
+            print_notes(f"{title} keeps {printable(', '.join(stays))}.")
     for server in report.servers:
         if server.problem:
             counted = "" if server.cost else "not counted: "
-            out.print(f"{printable(server.server_id)}: {counted}{printable(server.problem)}", highlight=False)
+            out.print(f"{printable(server.server_id)}: {counted}{printable(server.problem)}")
     titles = [(CLIENTS[move.plan.client].title, move) for move in written]
     rows = [
         (title, *map(thousands, _savings_of(move, report).values())) for title, move in (*titles, ("all servers", None))

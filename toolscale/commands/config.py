@@ -21,7 +21,7 @@ from toolscale.commands.options import (
     ServerUrlOption,
     key_and_value,
 )
-from toolscale.console import err, out, print_json
+from toolscale.console import print_json, print_lines, print_notes
 from toolscale.mcp_clients.clients import named_file, this_machine
 from toolscale.mcp_clients.files import McpJson, config_path, read_mcp_json
 from toolscale.mcp_clients.find import server_of_entry
@@ -59,7 +59,7 @@ def add(
     if outcome.became == "kept out":
         raise ConfigInvalid(f"{name}: {target.path} has another server of this name; `toolscale remove` removes it")
     if server.unset:
-        err.print(f"Required where Toolscale runs: {', '.join(server.unset)}", highlight=False, soft_wrap=True)
+        print_notes(f"Required where Toolscale runs: {', '.join(server.unset)}")
     _write(target, merged.servers, outcome.name, outcome.became, as_json=as_json)
 
 
@@ -100,7 +100,7 @@ def _write(target: McpJson, servers: Mapping[str, Any], name: str, became: str, 
         written = {"server_id": name, "result": became.replace(" ", "_"), "config": str(target.path)}
         print_json(written | {"backup": str(backup) if backup else None})
         return
-    out.print(printable(f"{name}: {became} ({target.path})"), highlight=False, soft_wrap=True)
+    print_lines(printable(f"{name}: {became} ({target.path})"))
     if backup:
         lost = "; only it still has the comments" if target.has_comments else ""
-        err.print(printable(f"Backup: {backup}{lost}"), highlight=False, soft_wrap=True)
+        print_notes(printable(f"Backup: {backup}{lost}"))

@@ -14,7 +14,7 @@ from shared.service.logging import configure_logging
 from shared.service.process import imported_at_once
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
-from toolscale.console import err, print_json
+from toolscale.console import err, print_json, print_notes
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -55,7 +55,7 @@ def report_of(settings: Settings) -> CostReport:
     found, encoding = servers_of(settings), settings.token_encoding
     total = len(found.config.announcements)
     files = ", ".join(map(str, found.files)) or "no file of a client"
-    err.print(f"Listing the servers of {printable(files)} ...", highlight=False, soft_wrap=True)
+    print_notes(f"Listing the servers of {printable(files)} ...")
     with ThreadPoolExecutor(1) as beside, err.status(f"Listed 0 of {total} servers ...") as status:
         own = beside.submit(own_cost, encoding)
         servers = server_costs(

@@ -14,7 +14,7 @@ from shared.quoting import printable
 from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json, print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def doctor(audit: AuditOption = False, as_json: JsonOption = False, data_dir: Da
         print_json([finding.model_dump(mode="json") for finding in findings])
     else:
         for finding in findings:
-            out.print(_line(finding), soft_wrap=True)
+            print_lines(_line(finding))
     if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(1)
 

@@ -158,7 +158,7 @@ def _emit(raw: str | Object, wait: bool, as_json: bool, data_dir: Path | None) -
                 known = [intent["server_id"] for intent in operations.intents_of()]
                 near = ServerUnknown.near(raw["data"]["server_id"], known).candidates
                 if near and raw["data"]["server_id"] not in known:
-                    err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
+                    err.print(printable(f"did you mean {' or '.join(near)}?"))
             raise
         _report(operations, [recorded], data_dir, wait=wait, as_json=as_json, is_one=True)
 

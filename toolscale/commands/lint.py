@@ -25,7 +25,7 @@ from toolscale.commands.options import (
     McpJsonOption,
     ServerUrlOption,
 )
-from toolscale.console import err, print_json
+from toolscale.console import err, print_json, print_notes
 from toolscale.lint.findings import Level, reaches, require_rules
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def lint(
         _write_sarif(report, sarif, named)
     if leaner:
         for sentence in removed_sentences(report):
-            err.print(printable(f"For the server's instructions: {sentence}"), highlight=False, soft_wrap=True)
+            print_notes(printable(f"For the server's instructions: {sentence}"))
         print_json(shorter_as_object(report))
     elif as_json:
         print_json(as_object(report))

@@ -23,7 +23,7 @@ from toolscale.commands.options import (
     UrlOption,
     complete_server,
 )
-from toolscale.console import Column, err, out, percent, print_json, print_lines, print_table, thousands
+from toolscale.console import Column, out, percent, print_json, print_lines, print_notes, print_table, thousands
 
 Row = dict[str, Any]
 Set = Sequence[Row]
@@ -76,7 +76,7 @@ def list_servers(
             answer = service.servers()
             known = sets_of(answer) if server is None else _sets_with(server, sets_of(answer))
             for note in answer.get("notes", ()):
-                err.print(printable(note), highlight=False, soft_wrap=True)
+                print_notes(printable(note))
             if as_json:
                 print_json([as_object(each) for each in known if is_failing(each) or not failing])
                 return
@@ -141,7 +141,7 @@ def logs(
         reason = (
             "wrote nothing to stderr." if is_stdio else "is reached by a URL, so Toolscale does not see its stderr."
         )
-        err.print(f"{printable(server)} {reason}", highlight=False, soft_wrap=True)
+        print_notes(f"{printable(server)} {reason}")
     if found["last_error"]:
         print_lines(_failure(found))
 

@@ -29,7 +29,7 @@ from shared.errors import ConfigInvalid, ToolscaleError
 from shared.settings import load_settings
 from shared.text.tokens import PROFILE
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.console import err, out
+from toolscale.console import err, out, print_lines
 from toolscale.demo.servers import install, write_config
 from toolscale.embedded.composition import Embedded, run_embedded
 
@@ -112,7 +112,7 @@ def run_demo(directory: Path) -> Report:
 def _install(directory: Path, status: Status) -> Path:
     def progress(line: str) -> None:
         status.update(line)
-        err.print(f"  {line}", highlight=False)
+        err.print(f"  {line}")
 
     try:
         install(directory, progress)
@@ -141,7 +141,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
                 if record.server_id in announced - seen and (record.is_listed or record.last_error):
                     seen.add(record.server_id)
                     listed = f"{record.tool_count:,} tools, {record.model_tokens.get(encoding, 0):,} tokens"
-                    progress.console.print(f"  {record.server_id}: {record.last_error or listed}", highlight=False)
+                    progress.console.print(f"  {record.server_id}: {record.last_error or listed}")
                     progress.advance(bar)
             time.sleep(0.05)
 
@@ -207,13 +207,12 @@ def print_report(report: Report) -> None:
     out.print(_server_table(report))
     for server in report.servers:
         if server.error:
-            out.print(f"{server.server}: {server.error}", highlight=False, soft_wrap=True)
+            print_lines(f"{server.server}: {server.error}")
     out.print(_answer_table(report))
     out.print(
         f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
         f"A client that loads all tools pays {report.tokens:,} tokens ({report.encoding}, {report.profile} profile; "
         f"{report.wire_tokens:,} in the wire form); with find_tool it pays for the tools that it needs.",
-        highlight=False,
     )
 
 

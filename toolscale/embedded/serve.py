@@ -114,4 +114,4 @@ def _hold(settings: Settings) -> AbstractContextManager[object]:
 
 def _show(step: str) -> None:
     if err.is_terminal:
-        err.print(f"Starting: {step} ...", highlight=False, markup=False)
+        err.print(f"Starting: {step} ...")

@@ -70,7 +70,7 @@ def print_report(report: LintReport) -> None:
         findings = [(each.level, each.place, each.rule, printable(each.message)) for each in report.findings]
         print_table(tuple(map(Column, ("level", "tool", "rule", "finding"))), findings)
         out.print()
-    out.print(summary(report), highlight=False)
+    out.print(summary(report))
 
 
 def summary(report: LintReport) -> str:
