@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -36,9 +36,10 @@ from toolscale.mcp_clients.find import FoundServers, find_servers
 from toolscale.mcp_clients.merge import Became, Merged, MergeOutcome, OnConflict, merge
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from toolscale.costs import CostReport
+
+Show = Callable[..., None]
+"""Prints lines."""
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Write a client's file without a question.")]
 
@@ -123,8 +124,8 @@ def import_servers(
         _print_import(imported, candidates)
         if writes:
             _print_written(target, backup, settings)
-    console = err if as_json else out
-    moved = [(move, _apply(move.plan, is_confirmed=yes, console=console, writes=apply)) for move in moves]
+    show = print_notes if as_json else print_lines
+    moved = [(move, _apply(move.plan, show, is_confirmed=yes, writes=apply)) for move in moves]
     for problem in problems:
         print_notes(printable(problem))
     report = None
@@ -164,7 +165,7 @@ def connect(
         plan = disconnecting(client, this_machine(), map(server_id, read_mcp_json(config_path(settings)).servers))
     else:
         plan = connecting(client, this_machine(), _own_entry(client, settings, url))
-    written = _apply(plan, is_confirmed=yes, console=err if as_json else out)
+    written = _apply(plan, print_notes if as_json else print_lines, is_confirmed=yes)
     if as_json:
         print_json(written)
 
@@ -183,15 +184,14 @@ def _own_entry(client: Client, settings: Settings, url: str | None = None) -> di
     return entry_for(client, stdio_command(settings), None if url is None else mcp_address(url))
 
 
-def _apply(plan: ConnectionPlan, *, is_confirmed: bool, console: Console, writes: bool = True) -> dict[str, Any]:
+def _apply(plan: ConnectionPlan, show: Show, *, is_confirmed: bool, writes: bool = True) -> dict[str, Any]:
     """Show a plan, write it if it is confirmed, and return the result as JSON."""
     path = printable(str(plan.path))
     backup, is_written = None, False
     if plan.before == plan.after:
-        console.print(f"{path}: nothing to change.", soft_wrap=True)
+        show(f"{path}: nothing to change.")
     else:
-        for line in _difference(*plan.shown(), path):
-            console.print(line, soft_wrap=True)
+        show(*_difference(*plan.shown(), path))
         is_written = writes and (is_confirmed or typer.confirm(f"Write {path}?", err=True))
     if is_written:
         backup = write_with_backup(plan.path, plan.after)
@@ -259,12 +259,10 @@ def _print_import(imported: _Import, candidates: Sequence[ClientFile]) -> None:
     target, path = imported.target, printable(str(imported.target.path))
     before = dumped({target.key: masked_servers(target.servers, {})})
     after = dumped({target.key: masked_servers(imported.merged.servers, target.servers)})
-    for line in _difference(before, after, str(target.path)):
-        print_lines(line)
+    print_lines(*_difference(before, after, str(target.path)))
     if imported.changes:
-        out.print()
-    for remark in _remarks(imported):
-        print_lines(printable(remark))
+        print_lines("")
+    print_lines(*map(printable, _remarks(imported)))
     if not imported.changes:
         print_lines(f"{path}: nothing to change.")
 
