@@ -9,11 +9,6 @@ from shared.catalog import Scope, Selection
 
 Permission = Literal["catalog:read", "tools:call", "toolsets:write", "operate"]
 PERMISSIONS: frozenset[Permission] = frozenset(get_args(Permission))
-COMMAND_LINE = "toolscale-cli"
-"""The name in the client info of commands: their lists and answers reach no agent, and are not recorded.
-
-A client that takes this name hides no call of a server's tool: `call_tool` records these itself.
-"""
 OPERATOR = "toolscale.operator"
 """The key of the operator in the scope of a request that came with the secret of this process."""
 # The permissions to find tools and to call them.

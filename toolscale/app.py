@@ -33,13 +33,13 @@ COMMANDS = {
     "serve": Source("serve:serve", RUN, ("toolscale serve --config ~/.cursor/mcp.json",), logs=True),
     "demo": Source("serve:demo", RUN, ("toolscale demo",), logs=True),
     "import": Source(
-        "importing:import_servers",
+        "clients:import_servers",
         RUN,
         ("toolscale import --from cursor --apply", "toolscale import --apply --connect"),
         logs=True,
     ),
     "connect": Source(
-        "connecting:connect", RUN, ("toolscale connect cursor", "toolscale connect codex --remove"), logs=True
+        "clients:connect", RUN, ("toolscale connect cursor", "toolscale connect codex --remove"), logs=True
     ),
     "add": Source(
         "config:add",
@@ -156,7 +156,7 @@ app = group(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        out.print(f"toolscale {importlib.metadata.version('toolscale')}", highlight=False)
+        out.print(f"toolscale {importlib.metadata.version('toolscale')}")
         raise typer.Exit
 
 

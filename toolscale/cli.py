@@ -31,7 +31,7 @@ def _run() -> None:
 
         from shared.errors import Permanent, ToolscaleError  # noqa: PLC0415
         from shared.quoting import printable  # noqa: PLC0415
-        from toolscale.console import err  # noqa: PLC0415
+        from toolscale.console import print_notes  # noqa: PLC0415
 
         if run is None:
             from toolscale.app import app  # noqa: PLC0415
@@ -41,7 +41,7 @@ def _run() -> None:
     try:
         run()
     except ToolscaleError as error:
-        err.print(Text.assemble(("error:", "red"), " ", printable(str(error))), soft_wrap=True)
+        print_notes(Text.assemble(("error:", "red"), " ", printable(str(error))))
         sys.exit(2 if isinstance(error, Permanent) else 1)
 
 

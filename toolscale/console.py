@@ -7,26 +7,20 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 # A pipe has no width. One line per row suits grep and cut.
 PIPED_WIDTH = 200
 
 
-def _width() -> int | None:
-    return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH
-
-
 # no markup: servers and events supply some of the text
-out = Console(markup=False, emoji=False, width=_width())
-err = Console(stderr=True, markup=False, emoji=False)
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+out = Console(**_PLAIN, width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH)
+err = Console(**_PLAIN, stderr=True)
 
 
 class Column(NamedTuple):
@@ -36,10 +30,16 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
-def print_lines(*lines: str) -> None:
+def print_lines(*lines: str | Text) -> None:
     """Print lines of results as they are, without colour; only a terminal wraps them."""
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
+
+
+def print_notes(*lines: str | Text) -> None:
+    """Print lines that are no results in the same way, on stderr."""
+    for line in lines:
+        err.print(line, soft_wrap=True)
 
 
 def print_json(document: object) -> None:
@@ -47,27 +47,26 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under the titles of their columns, within the width of the terminal."""
-    head, *body = _table([[column.title for column in columns], *rows], columns, out.width)
+def number_columns(first: str, *titles: str) -> tuple[Column, ...]:
+    """Return columns of numbers after a first one of texts."""
+    return (Column(first), *(Column(title, is_number=True) for title in titles))
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Sequence[str] = ()) -> None:
+    """Print rows under the titles of their columns, and their total, within the width of the terminal."""
+    totals = [total] if total else []
+    head, *body = _table([[column.title for column in columns], *rows, *totals], columns, out.width)
+    last = body.pop() if total else []
     out.print(Text("\n".join(head), style="bold"), soft_wrap=True)
-    out.out("\n".join(line for lines in body for line in lines), highlight=False)
+    if body:
+        out.out("\n".join(line for lines in body for line in lines))
+    if last:
+        out.print(Text("\n".join(last), style="bold"), soft_wrap=True)
 
 
 def working(text: str) -> AbstractContextManager[object]:
     """Show on stderr that something takes time, until the block ends; nothing where that is no terminal."""
     return err.status(text) if err.is_terminal else nullcontext()
-
-
-def number_table(first_column: str, *columns: str) -> Table:
-    """Return an empty table; all columns but the first are right-aligned numbers, which are never cut."""
-    from rich.table import Table  # noqa: PLC0415  # the commands with the shortest answers need none
-
-    table = Table(box=None, header_style="bold")
-    table.add_column(first_column, overflow="fold")
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
 
 
 def thousands(number: int | None) -> str:

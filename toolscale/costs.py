@@ -17,21 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.table import Table
-
-from query.tools.registry import builtin_definitions
 from shared.errors import CountFailed, ServerError
 from shared.quoting import printable, quoted_name
 from shared.text.tokens import PROFILE, PROFILES, counter, estimate_tool, is_estimate, model_text
 from shared.upstream.dial import dialler_for
 from shared.upstream.mcp_json import Config, config_of
 from shared.upstream.target import STDIO_START_TIMEOUT_S, Target
-from toolscale.console import number_table, percent, thousands
-from toolscale.importing.client_files import Client, ClientFile, client_files, named_file, this_machine
-from toolscale.importing.find import find_servers
-from toolscale.importing.merge import merge
-from toolscale.importing.target import FILE_NAME
+from toolscale.console import number_columns, out, percent, print_table, thousands
+from toolscale.mcp_clients.clients import Client, client_files, named_file, this_machine
+from toolscale.mcp_clients.files import config_path
+from toolscale.mcp_clients.find import find_servers
+from toolscale.mcp_clients.merge import merge
 from workers.fetch.definitions import Limits
 from workers.fetch.session import fetch_tools_blocking
 from workers.fetch.turns import interrupt_fetches
@@ -46,7 +42,7 @@ _INTERRUPT_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class FoundServers:
+class ListableServers:
     """The usable servers, the reasons against the others by name, and the files of both."""
 
     config: Config
@@ -54,31 +50,23 @@ class FoundServers:
     files: tuple[Path, ...]
 
 
-def servers_of(settings: Settings) -> FoundServers:
+def servers_of(settings: Settings) -> ListableServers:
     """Return the servers of the settings' mcp.json, else of the data directory's, else of the user's clients.
 
     Raises:
         ConfigInvalid: the mcp.json cannot be read, or has no servers in a known form.
     """
-    found = find_servers(_files(settings), this_machine(), settings)
+    path = config_path(settings)
+    if settings.mcp_config or path.is_file():
+        files = [named_file(path.absolute())]
+    else:  # without the files of projects: their commands may be another person's
+        files = [file for file in client_files(this_machine(), Path.cwd(), Client) if not file.project]
+    found = find_servers(files, this_machine(), settings)
     config = config_of(merge({}, found.servers, "rename").servers, os.environ)
-    skipped = _named(entry.reason for entry in found.skipped)
+    parts = [entry.reason.partition(": ") for entry in found.skipped]  # a reason begins with the name
+    skipped = [(name, reason) for name, _, reason in parts]
     unusable = (*skipped, *((entry.name, entry.reason) for entry in config.problems))
-    return FoundServers(config, unusable, tuple(file.path for file in found.read))
-
-
-def _files(settings: Settings) -> list[ClientFile]:
-    """Return the files to read. A project's files are not among them: their commands may be another person's."""
-    config = settings.mcp_config or settings.data_dir / FILE_NAME
-    if settings.mcp_config or config.is_file():
-        return [named_file(config.absolute())]
-    return [file for file in client_files(this_machine(), Path.cwd(), Client) if not file.project]
-
-
-def _named(reasons: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the name that begins each reason, and the rest."""
-    parts = [reason.partition(": ") for reason in reasons]
-    return [(name, reason) for name, _, reason in parts]
+    return ListableServers(config, unusable, tuple(file.path for file in found.read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +91,12 @@ def cost_of(server_id: str, definitions: Iterable[ToolDefinition], encoding: Enc
 
 
 def own_cost(encoding: Encoding) -> Cost:
-    """Return the cost of the `tools/list` of Toolscale itself."""
+    """Return the cost of the `tools/list` of Toolscale itself.
+
+    The first call loads the query side, which takes as long as a server that starts: list servers meanwhile.
+    """
+    from query.tools.registry import builtin_definitions  # noqa: PLC0415
+
     return cost_of("toolscale", builtin_definitions(), encoding)
 
 
@@ -132,7 +125,7 @@ class ServerCost:
 
 
 def server_costs(
-    found: FoundServers, settings: Settings, encoding: Encoding, on_progress: Callable[[int], None]
+    found: ListableServers, settings: Settings, encoding: Encoding, on_progress: Callable[[int], None]
 ) -> list[ServerCost]:
     """List all servers and return their costs, the costliest first; `on_progress` gets the number of listed servers."""
     list_one = partial(_cost, lister(found.config.targets, settings), encoding)
@@ -140,7 +133,8 @@ def server_costs(
         for done, _ in enumerate(as_completed(futures), start=1):
             on_progress(done)
         costs = [future.result() for future in futures]
-    return sorted([*costs, *(ServerCost(name, None, reason) for name, reason in found.unusable)], key=_order)
+    costs += [ServerCost(name, None, reason) for name, reason in found.unusable]
+    return sorted(costs, key=lambda each: (-each.cost.tokens["generic"] if each.cost else 1, each.server_id))
 
 
 def lister(targets: Mapping[str, Target], settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
@@ -192,10 +186,6 @@ def _problem_of(listing: Listing, uncounted: int) -> str | None:
     return "; ".join(parts) or None
 
 
-def _order(server: ServerCost) -> tuple[float, str]:
-    return (-server.cost.tokens["generic"] if server.cost else 1, server.server_id)
-
-
 @dataclass(frozen=True, slots=True)
 class CostReport:
     """The cost of each server of some files, and of Toolscale itself."""
@@ -218,27 +208,34 @@ class CostReport:
 
 def as_object(report: CostReport) -> dict[str, Any]:
     """Return the report as JSON; a server that could not be listed has null tools and tokens."""
+    unlisted = {"tools": None, "tokens": None, "uncounted": None}
+    servers = [
+        {"server_id": each.server_id, **(asdict(each.cost) if each.cost else unlisted), "problem": each.problem}
+        for each in report.servers
+    ]
     return {
         "encoding": report.encoding,
         "estimated": is_estimate(report.encoding),
         "files": [str(file) for file in report.files],
-        "servers": [_server_object(server) for server in report.servers],
+        "servers": servers,
         "total": asdict(report.total),
         "toolscale": asdict(report.own),
     }
 
 
-def _server_object(server: ServerCost) -> dict[str, Any]:
-    cost = asdict(server.cost) if server.cost else {"tools": None, "tokens": None, "uncounted": None}
-    return {"server_id": server.server_id, **cost, "problem": server.problem}
-
-
-def view(report: CostReport) -> Group:
-    """Return the costs with the comparison, and the problems; each only if there is any."""
-    parts: list[Table | str] = [_costs(report), "", comparison(report)] if report.is_of_any else []
-    if any(server.problem for server in report.servers):
-        parts += ["", *_problems(report.servers)] if parts else _problems(report.servers)
-    return Group(*parts)
+def print_report(report: CostReport) -> None:
+    """Print the costs with the comparison, and the problems; each only if there is any."""
+    if report.is_of_any:
+        listed = [(server.server_id, server.cost) for server in report.servers if server.cost]
+        rows = [(printable(name), *_figures(cost)) for name, cost in listed]
+        print_table(number_columns("server", "tools", *COLUMNS), rows, total=("total", *_figures(report.total)))
+        out.print(f"\n{comparison(report)}")
+    problems = [server for server in report.servers if server.problem]
+    if problems and report.is_of_any:
+        out.print()
+    for server in problems:
+        listed_as = "" if server.cost else "not listed: "
+        out.print(f"{printable(server.server_id)}: {listed_as}{printable(server.problem or '')}")
 
 
 def comparison(report: CostReport) -> str:
@@ -250,24 +247,6 @@ def comparison(report: CostReport) -> str:
         f"Toolscale in their place lists {report.own.tools} tools: {own:,} tokens against {total:,}{share} "
         f"({PROFILE} profile, {unit}); each search adds its answer."
     )
-
-
-def _costs(report: CostReport) -> Table:
-    shown = number_table("server", "tools", *COLUMNS)
-    for server in report.servers:
-        if server.cost:
-            shown.add_row(printable(server.server_id), *_figures(server.cost))
-    shown.add_row("total", *_figures(report.total), style="bold")
-    return shown
-
-
-def _problems(servers: Iterable[ServerCost]) -> list[str]:
-    """Return a line for each server with a problem."""
-    return [
-        f"{printable(server.server_id)}: {'' if server.cost else 'not listed: '}{printable(server.problem)}"
-        for server in servers
-        if server.problem
-    ]
 
 
 def _figures(cost: Cost) -> list[str]:

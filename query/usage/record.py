@@ -16,11 +16,11 @@ from mcp_types.methods import serialize_server_result
 from pydantic import ValidationError
 
 from query.answers.budget import counting
-from query.caller import COMMAND_LINE
 from query.replicas import first_server
 from query.usage.usage import TOOLS_LIST, CatalogueSize, Row, RowKey, Usage, summed, today
 from shared.catalog import MODEL_FIELDS, Scope
 from shared.errors import HistoryUnavailable, IndexUnavailable
+from shared.service.command_line import COMMAND_LINE
 from shared.service.every import every
 from shared.text.tokens import json_text
 

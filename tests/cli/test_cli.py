@@ -22,8 +22,7 @@ from toolscale.app import app
 from toolscale.cli import main
 from toolscale.commands.tools import print_tools
 from toolscale.console import out
-from toolscale.demo.demo import DemoServerResult, Report
-from toolscale.demo.report import print_report
+from toolscale.demo.demo import DemoServerResult, Report, print_report
 from toolscale.embedded.service import connection_help
 from toolscale.embedded.startup_progress import summary
 from workers.emit import Emitter, Sender

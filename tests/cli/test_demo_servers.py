@@ -12,8 +12,16 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from shared.errors import Retryable
-from toolscale.demo.environments import PythonEnvironment
-from toolscale.demo.servers import DEMO_SERVERS, LEGACY, MODERN, NODE, LaunchableServer, install, write_config
+from toolscale.demo.servers import (
+    DEMO_SERVERS,
+    LEGACY,
+    MODERN,
+    NODE,
+    LaunchableServer,
+    PythonEnvironment,
+    install,
+    write_config,
+)
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

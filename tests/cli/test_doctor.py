@@ -27,9 +27,8 @@ from tests.support.builders import up, up_stdio
 from tests.support.fakes import embedded, make_tool, unit_vector
 from tests.support.ports import free_port
 from toolscale.app import app
-from toolscale.doctor import assets, broker, counts, files, stores
-from toolscale.doctor.finding import Finding, Level, ok
-from toolscale.doctor.setting_names import misspelt_settings, setting_names
+from toolscale.doctor import broker, installation, stores
+from toolscale.doctor.installation import Finding, Level, misspelt_settings, ok, setting_names
 
 Check = Callable[[Settings], Iterator[Finding]]
 
@@ -96,7 +95,7 @@ def test_a_program_that_cannot_be_started_is_a_problem_with_its_repair(
     entry = {"command": command, "env": {"PATH": str(tmp_path)}}
     config = write(tmp_path / "x.json", json.dumps({"mcpServers": {"s": entry}}))
 
-    _, found = files.check_config(load_settings(mcp_config=config))
+    _, found = installation.check_config(load_settings(mcp_config=config))
 
     assert (found.level, found.found) == ("problem", f"s: {reason}")
     assert found.advice.startswith(repair)
@@ -111,7 +110,7 @@ def test_a_program_that_cannot_be_started_is_a_problem_with_its_repair(
     ],
 )
 def test_an_mcp_json_is_read(tmp_path: Path, text: str, expected: list[Level]) -> None:
-    assert levels(files.check_config, mcp_config=write(tmp_path / "x.json", text)) == expected
+    assert levels(installation.check_config, mcp_config=write(tmp_path / "x.json", text)) == expected
 
 
 def followed(path: Path, **state: Any) -> None:
@@ -124,7 +123,7 @@ def test_the_file_that_a_process_follows_is_named_with_its_left_out_entries(tmp_
     path = write(tmp_path / "x.json", json.dumps({"mcpServers": entries}))
     followed(path, servers=2, left_out=(EntryProblem(name="bad", reason="args: expected a list"),))
 
-    found = findings(files.check_config)
+    found = findings(installation.check_config)
 
     assert [(finding.level, finding.found) for finding in found] == [
         ("ok", f"{path}: 2 usable servers; left out: 1; a Toolscale process follows it"),
@@ -134,13 +133,13 @@ def test_the_file_that_a_process_follows_is_named_with_its_left_out_entries(tmp_
 
 
 def test_a_followed_file_that_is_broken_is_a_problem_and_no_file_is_none(tmp_path: Path) -> None:
-    assert [finding.found for finding in findings(files.check_config)] == [
+    assert [finding.found for finding in findings(installation.check_config)] == [
         "no process follows one; servers come from events"
     ]
 
     followed(tmp_path / "gone.json", problem=f"{tmp_path}/gone.json: No such file or directory")
 
-    (found,) = findings(files.check_config)
+    (found,) = findings(installation.check_config)
     assert (found.level, "gone.json: No such file" in found.found) == ("problem", True)
 
 
@@ -148,7 +147,7 @@ def test_a_configured_file_is_checked_beside_another_that_is_followed(tmp_path: 
     followed(write(tmp_path / "a.json", '{"mcpServers": {}}'))
     configured = write(tmp_path / "b.json", '{"mcpServers": {"s": {}}}')
 
-    found = findings(files.check_config, mcp_config=configured)
+    found = findings(installation.check_config, mcp_config=configured)
 
     assert [finding.found.split(":")[0] for finding in found] == [str(tmp_path / "a.json"), str(configured), "s"]
 
@@ -157,7 +156,7 @@ def test_a_misspelt_setting_is_named_with_the_one_that_was_meant(monkeypatch: py
     monkeypatch.setenv("TOOLSCALE_LOGLEVEL", "DEBUG")
     monkeypatch.setenv("TOOLSCALE_CREDENTIAL_DOCS", "a credential, no setting")
 
-    assert [(finding.level, finding.advice) for finding in files.check_names(os.environ)] == [
+    assert [(finding.level, finding.advice) for finding in installation.check_names(os.environ)] == [
         ("problem", "did you mean TOOLSCALE_LOG_LEVEL?"),
     ]
 
@@ -166,7 +165,7 @@ def test_a_setting_of_an_earlier_release_is_named_with_what_is_true_now(monkeypa
     monkeypatch.setenv("TOOLSCALE_LEASE_S", "5")
     monkeypatch.setenv("TOOLSCALE_RETRY_MAX_S", "")  # as Compose passes what is not set
 
-    (found,) = files.check_names(os.environ)
+    (found,) = installation.check_names(os.environ)
 
     assert (found.level, found.found) == ("warning", "TOOLSCALE_LEASE_S has no effect any more")
     assert found.advice == "unset it: a dead worker's lease expires after 10 s"
@@ -211,7 +210,7 @@ def test_setting_names_contain_every_variable() -> None:
 
 
 def test_redis_without_a_qdrant_server_is_unusual() -> None:
-    assert levels(files.check_settings, redis_url="redis://127.0.0.1:1/0") == ["warning"]
+    assert levels(installation.check_settings, redis_url="redis://127.0.0.1:1/0") == ["warning"]
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(0o600, []), (0o640, []), (0o644, ["warning"]), (0o620, ["problem"])])
@@ -220,7 +219,7 @@ def test_files_that_hold_secrets_are_not_for_everyone(tmp_path: Path, mode: int,
     credentials.mkdir()
     write(credentials / "docs", "secret", mode)
 
-    assert levels(files.check_permissions, credentials_dir=credentials) == expected
+    assert levels(installation.check_permissions, credentials_dir=credentials) == expected
 
 
 @pytest.mark.parametrize(
@@ -242,41 +241,41 @@ def test_a_file_without_a_secret_may_be_read_by_everyone(
         "credentials_dir": write(tmp_path / "credentials/.gitignore", "*", 0o644).parent,
     }
 
-    assert levels(files.check_permissions, **given) == expected
+    assert levels(installation.check_permissions, **given) == expected
 
 
 def test_services_need_no_data_directory_and_no_query_service_beside_them(tmp_path: Path) -> None:
     services = {"redis_url": "redis://127.0.0.1:1/0", "qdrant_url": "http://127.0.0.1:1"}
 
-    assert levels(files.check_data_dir, data_dir=write(tmp_path / "file", "") / "below", **services) == []
+    assert levels(installation.check_data_dir, data_dir=write(tmp_path / "file", "") / "below", **services) == []
     assert levels(stores.check_service, **services) == []
 
 
 def test_a_token_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
-    assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
-    assert levels(files.check_tokens, tokens_file=write(tmp_path / "t.toml", "")) == ["ok"]
+    assert levels(installation.check_tokens, tokens_file=write(tmp_path / "t.toml", "[ann]\n")) == ["problem"]
+    assert levels(installation.check_tokens, tokens_file=write(tmp_path / "t.toml", "")) == ["ok"]
     table = f'[ci]\nsha256 = "{"0" * 64}"\nid_prefixes = ["ci/"]\nhosts = ["h"]\n'
-    assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", "[ci]\n")) == ["problem"]
-    assert levels(files.check_producers, producers_file=tmp_path / "missing.toml") == ["problem"]
-    assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", "")) == ["warning"]
-    assert levels(files.check_producers, producers_file=write(tmp_path / "p.toml", table)) == ["ok"]
+    assert levels(installation.check_producers, producers_file=write(tmp_path / "p.toml", "[ci]\n")) == ["problem"]
+    assert levels(installation.check_producers, producers_file=tmp_path / "missing.toml") == ["problem"]
+    assert levels(installation.check_producers, producers_file=write(tmp_path / "p.toml", "")) == ["warning"]
+    assert levels(installation.check_producers, producers_file=write(tmp_path / "p.toml", table)) == ["ok"]
 
 
 def test_a_policy_file_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     rule = '[[rules]]\naction = "deny"\n'
-    assert levels(files.check_policy) == []
-    assert levels(files.check_policy, policy_file=tmp_path / "missing.toml") == ["problem"]
-    assert levels(files.check_policy, policy_file=write(tmp_path / "p.toml", "[[rule]]\n")) == ["problem"]
-    assert levels(files.check_policy, policy_file=write(tmp_path / "p.toml", "")) == ["warning"]
-    assert levels(files.check_policy, policy_file=write(tmp_path / "p.toml", rule)) == ["ok"]
+    assert levels(installation.check_policy) == []
+    assert levels(installation.check_policy, policy_file=tmp_path / "missing.toml") == ["problem"]
+    assert levels(installation.check_policy, policy_file=write(tmp_path / "p.toml", "[[rule]]\n")) == ["problem"]
+    assert levels(installation.check_policy, policy_file=write(tmp_path / "p.toml", "")) == ["warning"]
+    assert levels(installation.check_policy, policy_file=write(tmp_path / "p.toml", rule)) == ["ok"]
     # it has no secret
-    assert levels(files.check_permissions, policy_file=write(tmp_path / "p.toml", rule, 0o644)) == []
-    assert levels(files.check_permissions, policy_file=write(tmp_path / "p.toml", rule, 0o666)) == ["problem"]
+    assert levels(installation.check_permissions, policy_file=write(tmp_path / "p.toml", rule, 0o644)) == []
+    assert levels(installation.check_permissions, policy_file=write(tmp_path / "p.toml", rule, 0o666)) == ["problem"]
 
 
 def test_a_data_directory_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
-    assert levels(files.check_data_dir, data_dir=write(tmp_path / "file", "") / "below") == ["problem"]
-    assert levels(files.check_data_dir, data_dir=tmp_path / "new") == ["ok"]
+    assert levels(installation.check_data_dir, data_dir=write(tmp_path / "file", "") / "below") == ["problem"]
+    assert levels(installation.check_data_dir, data_dir=tmp_path / "new") == ["ok"]
 
 
 def test_overdue_and_failed_servers_and_dead_letters_are_reported() -> None:
@@ -354,7 +353,7 @@ def put(settings: Settings, *records: ServerRecord) -> None:
 
 
 def test_an_audit_compares_every_server_that_waits_for_no_reconciliation(counted_settings: Settings) -> None:
-    (found,) = counts.check_counts(counted_settings)
+    (found,) = stores.check_counts(counted_settings)
 
     assert found == ok(
         "counts", "1 records equal the sums over their tools; 1 not compared, since they wait for a reconciliation"
@@ -364,7 +363,7 @@ def test_an_audit_compares_every_server_that_waits_for_no_reconciliation(counted
 def test_a_record_that_differs_is_a_problem_for_each_encoding_and_form(counted_settings: Settings) -> None:
     put(counted_settings, counted_record("equal", 3, 10_010), counted_record("lagging", 4, 10_010))
 
-    *wrong, last = counts.check_counts(counted_settings)
+    *wrong, last = stores.check_counts(counted_settings)
 
     assert [(finding.level, finding.found) for finding in wrong] == [
         (
@@ -390,7 +389,7 @@ def test_only_an_audit_reads_counts_and_a_difference_ends_with_1(counted_setting
 
 def test_an_index_that_a_process_uses_is_not_compared(counted_settings: Settings) -> None:
     with closing(open_store(counted_settings)):
-        (found,) = counts.check_counts(counted_settings)
+        (found,) = stores.check_counts(counted_settings)
 
     assert (found.level, "counts_differ" in found.advice) == ("warning", True)
 
@@ -398,11 +397,11 @@ def test_an_index_that_a_process_uses_is_not_compared(counted_settings: Settings
 def test_an_index_that_does_not_answer_is_not_compared(counted_settings: Settings) -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
-    assert levels(counts.check_counts, qdrant_url=url) == ["problem"]
+    assert levels(stores.check_counts, qdrant_url=url) == ["problem"]
 
 
 def test_there_is_nothing_to_compare_without_an_index() -> None:
-    assert levels(counts.check_counts) == []
+    assert levels(stores.check_counts) == []
 
 
 def test_a_service_that_is_not_there_is_no_problem_by_itself() -> None:
@@ -410,7 +409,7 @@ def test_a_service_that_is_not_there_is_no_problem_by_itself() -> None:
 
 
 def test_a_model_that_is_not_there_is_a_problem() -> None:
-    assert levels(assets.check_model, embedding_model="no/such-model") == ["problem"]
+    assert levels(installation.check_model, embedding_model="no/such-model") == ["problem"]
 
 
 def test_a_redis_that_does_not_answer_is_a_problem() -> None:
@@ -435,7 +434,6 @@ def test_a_redis_that_rejects_the_credentials_differs_from_an_unreachable_one(ow
 def test_that_no_worker_answers_is_a_problem(own_redis_url: str) -> None:
     assert levels(broker.check_workers, redis_url=own_redis_url) == ["problem"]
     assert levels(broker.check_workers, redis_url=f"redis://127.0.0.1:{free_port()}/0") == []
-    assert levels(broker.check_workers) == []
 
 
 @pytest.mark.redis

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from mcp.types import CLIENT_INFO_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
 
-from query.caller import COMMAND_LINE
 from shared.errors import ConfigInvalid, ServiceRejected, ServiceUnreachable, ToolscaleError
+from shared.service.command_line import COMMAND_LINE
 from tests.support.hostile.messages import failure
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from toolscale.client.service import Service, mcp_address

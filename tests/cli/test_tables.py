@@ -6,24 +6,15 @@ from datetime import date
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console, RenderableType
 
 from query.usage.report import SavingsReport, Totals, UsageRow
-from toolscale.commands.savings import savings_view
+from toolscale.commands.savings import print_savings
 from toolscale.commands.tools import print_tools
 from toolscale.console import Column, out, print_table
 
 names = st.text(alphabet="abcdefgh-_./", min_size=1, max_size=120)
 numbers = st.integers(0, 10**10)
 widths = st.integers(45, 80)
-
-
-def shown(width: int, *parts: RenderableType) -> str:
-    console = Console(width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(*parts)
-    assert all(len(line) <= width for line in captured.get().splitlines())
-    return captured.get()
 
 
 @given(st.integers(30, 80), names, names, numbers)
@@ -58,8 +49,12 @@ def test_savings_begin_with_the_net_number_and_cut_none(name: str, counts: list[
         by_tool=[],
     )
 
-    text = shown(80, savings_view(report.model_dump(mode="json")))
+    before, out.width = out.width, 80
+    with out.capture() as captured:
+        print_savings(report.model_dump(mode="json"))
+    out.width, text = before, captured.get()
 
+    assert all(len(line) <= 80 for line in text.splitlines())
     assert {f"{number:,}" for number in counts} <= set(text.split())
     assert text.splitlines()[1].split()[:3] == ["net", "tokens", "saved,"]
     assert text.splitlines()[1].split()[-1] == f"{sums['net_tokens_saved']:,}"

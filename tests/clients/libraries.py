@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.clients.steps import ENDS_CALL
-from toolscale.demo.environments import NodeEnvironment, PythonEnvironment
+from toolscale.demo.servers import NodeEnvironment, PythonEnvironment
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE / "environments"

@@ -21,8 +21,7 @@ from tests.clients.steps import wait_until_listed
 from tests.support.background import background_ended
 from tests.support.hostile.processes import callable_stdio
 from tests.support.processes import Composition
-from toolscale.demo.environments import Environment
-from toolscale.demo.servers import MODERN
+from toolscale.demo.servers import MODERN, Environment
 
 WITHOUT_STORES = {"REDIS_URL": "", "QDRANT_URL": ""}
 

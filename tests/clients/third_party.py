@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients.libraries import LockedEnvironment, locked_version, node, python
-from toolscale.demo.environments import prepare_scratch
+from toolscale.demo.servers import prepare_scratch
 
 LEGACY = python("servers-legacy")
 MODERN = python("servers-modern")

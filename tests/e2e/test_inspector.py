@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.test_serve import ask, serving
 from tests.support.hostile.processes import callable_stdio
-from toolscale.demo.environments import NodeEnvironment
+from toolscale.demo.servers import NodeEnvironment
 
 pytestmark = [
     pytest.mark.process,

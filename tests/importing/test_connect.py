@@ -16,10 +16,9 @@ from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from tests.support.client_homes import FIXTURES
 from toolscale.app import app
-from toolscale.connecting.editing import syntax_of
-from toolscale.connecting.targets import TARGETS, file_of
-from toolscale.importing.client_files import Client, Machine, client_files
-from toolscale.importing.find import find_servers
+from toolscale.mcp_clients.clients import CLIENTS, Client, Machine, client_files, file_to_connect
+from toolscale.mcp_clients.editing import edited, parsed, syntax_of
+from toolscale.mcp_clients.find import find_servers
 
 Write = Callable[[str, str], Path]
 
@@ -59,7 +58,7 @@ def run(*arguments: str, answer: str = "") -> Result:
 
 
 def read(path: Path) -> Any:
-    return syntax_of(path).parse(path.read_text(encoding="utf-8-sig"))
+    return parsed(path, path.read_text(encoding="utf-8"))
 
 
 def own_file(home: Path, client: Client) -> Path:
@@ -83,7 +82,7 @@ def test_a_client_is_connected_once_and_disconnected_with_the_rest_unchanged(
     connected = path.read_bytes()
     again = run(client, "--yes")
     after = read(path)
-    servers = after[TARGETS[client].key]
+    servers = after[CLIENTS[client].key]
     run(client, "--remove", "--yes")
 
     assert again.stdout == f"{path}: nothing to change.\n"
@@ -109,7 +108,7 @@ def test_a_url_takes_the_place_of_the_command(home: Path, client: Client) -> Non
 
     run(client, "--url", "http://127.0.0.1:8765", "--yes")
 
-    entry = read(own_file(home, client))[TARGETS[client].key]["toolscale"]
+    entry = read(own_file(home, client))[CLIENTS[client].key]["toolscale"]
     assert "http://127.0.0.1:8765/mcp" in entry.values()
     assert COMMAND not in str(entry)
 
@@ -189,7 +188,7 @@ def test_a_link_stays_a_link(home: Path, write: Write) -> None:
 def test_the_first_edition_of_vs_code_that_is_there_is_connected(home: Path) -> None:
     (home / ".config" / "VSCodium" / "User").mkdir(parents=True)
 
-    assert file_of(Client.VSCODE, Machine("linux", home, {})) == home / ".config/VSCodium/User/mcp.json"
+    assert file_to_connect(Client.VSCODE, Machine("linux", home, {})) == home / ".config/VSCodium/User/mcp.json"
 
 
 def test_what_a_user_added_to_the_entry_stays(home: Path) -> None:
@@ -300,6 +299,22 @@ def test_moved_servers_return_and_others_do_not(home: Path, write: Write) -> Non
 
     assert read(path) == {"mcpServers": {"moved": {"command": "x"}}}
     assert result["returned"] == ["moved"]
+
+
+@pytest.mark.parametrize("client", [Client.CURSOR, Client.CODEX, Client.GOOSE], ids=["JSON", "TOML", "YAML"])
+def test_moved_servers_return_in_their_order(home: Path, write: Write, client: Client) -> None:
+    key, path = CLIENTS[client].key, home / FIXTURES[client].path
+    entries = {name: {"command": name} for name in ("north", "east", "south", "west", "centre")}
+    text = syntax_of(path).rendered(key, entries)
+    write(FIXTURES[client].path, text)
+    write("data/mcp.json", json.dumps({"mcpServers": entries}))
+    run(client, "--yes")
+    path.write_text(edited(path, path.read_text(), key, {}, list(entries)))
+
+    result = json.loads(run(client, "--remove", "--yes", "--json").stdout)
+
+    assert list(read(path)[key].items()) == list(entries.items())
+    assert result["returned"] == list(entries)
 
 
 def test_a_client_whose_file_cannot_be_edited_is_named_and_the_others_are_shown(home: Path, write: Write) -> None:

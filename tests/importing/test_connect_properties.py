@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid
-from toolscale.connecting.editing import edited, syntax_of
-from toolscale.connecting.targets import TARGETS, Connection, entry_for
-from toolscale.importing.client_files import Client
+from toolscale.mcp_clients.clients import Client, entry_for
+from toolscale.mcp_clients.editing import edited, syntax_of
 
-OWN = entry_for(Client.CODEX, Connection(["/opt/tool scale/bin", "serve", "--data-dir", "/home/é\\x"]))
+OWN = entry_for(Client.CODEX, ["/opt/tool scale/bin", "serve", "--data-dir", "/home/é\\x"])
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=6)
 names = st.one_of(texts.filter(bool), st.sampled_from(["a.b", "a b", "{", "//", "/*", "x]", '"', "#", "null"]))
@@ -154,7 +153,6 @@ def test_a_form_that_would_not_survive_is_refused(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("client", Client)
 def test_an_entry_is_plain_json(client: Client) -> None:
-    entry = entry_for(client, Connection(["/bin/toolscale", "serve"]))
+    entry = entry_for(client, ["/bin/toolscale", "serve"])
 
     assert json.loads(json.dumps(entry)) == entry
-    assert TARGETS[client].files

@@ -16,8 +16,8 @@ from shared.settings import load_settings
 from shared.upstream.mcp_json import read_config
 from tests.support.client_homes import FIXTURES
 from toolscale.app import app
-from toolscale.importing.client_files import Client, ClientFile, Machine, client_files
-from toolscale.importing.find import FoundServers, find_servers
+from toolscale.mcp_clients.clients import Client, ClientFile, Machine, client_files
+from toolscale.mcp_clients.find import FoundServers, find_servers
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 Write = Callable[[str, object], Path]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.upstream.mcp_json import server_id
-from toolscale.importing.client_files import Client, ClientFile
-from toolscale.importing.entries import OPERATORS_OWN, definition
-from toolscale.importing.find import FoundServer
-from toolscale.importing.merge import OnConflict, merge
+from toolscale.mcp_clients.clients import Client, ClientFile
+from toolscale.mcp_clients.entries import OPERATORS_OWN, definition
+from toolscale.mcp_clients.find import FoundServer
+from toolscale.mcp_clients.merge import OnConflict, merge
 
 names = st.sampled_from(["git", "git-cursor", "git-cursor-2", "My Server", "My:Server", "docs"])
 entries = st.fixed_dictionaries(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolscale.importing.client_files import Client
+from toolscale.mcp_clients.clients import Client
 
 
 @dataclass(frozen=True)

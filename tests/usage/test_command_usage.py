@@ -9,11 +9,11 @@ import pytest
 from mcp import Client
 from mcp.types import Implementation
 
-from query.caller import COMMAND_LINE
 from query.catalogue import recorded
 from query.mcp import service_of
 from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import TOOLS_LIST, today
+from shared.service.command_line import COMMAND_LINE
 from tests.support.calling import catalogue_of, tool_of, upstreams_to
 from tests.support.hostile.processes import callable_stdio
 

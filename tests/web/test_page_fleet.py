@@ -11,7 +11,7 @@ import pytest
 from benchmarks.page import PAGES, Plan, serving
 from shared.errors import Permanent, Retryable
 from tests.support.browser import Browser, Tab
-from toolscale.demo.environments import NodeEnvironment
+from toolscale.demo.servers import NodeEnvironment
 
 pytestmark = [pytest.mark.process, pytest.mark.browser]
 

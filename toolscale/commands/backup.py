@@ -12,7 +12,7 @@ import typer
 
 from shared.errors import BackupInvalid
 from shared.quoting import printable
-from toolscale.client.operations import open_operations
+from toolscale.client.service import open_operations
 from toolscale.commands.options import DataDirOption, JsonOption, TokenOption, UrlOption
 from toolscale.console import print_json, print_lines, working
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,11 +21,11 @@ from toolscale.commands.options import (
     ServerUrlOption,
     key_and_value,
 )
-from toolscale.console import err, out, print_json
-from toolscale.importing.client_files import named_file, this_machine
-from toolscale.importing.find import server_of_entry
-from toolscale.importing.merge import merge
-from toolscale.importing.target import TargetFile, config_path, read_target, write_servers
+from toolscale.console import print_json, print_lines, print_notes
+from toolscale.mcp_clients.clients import named_file, this_machine
+from toolscale.mcp_clients.files import McpJson, config_path, read_mcp_json
+from toolscale.mcp_clients.find import server_of_entry
+from toolscale.mcp_clients.merge import merge
 
 NameArgument = Annotated[str, typer.Argument(help="The server's name in the file.", show_default=False)]
 ConfigOption = Annotated[
@@ -53,14 +52,14 @@ def add(
     A value `${VAR}` is replaced from the environment of Toolscale, so that the file holds no secret.
     """
     settings = load_settings(mcp_config=config, data_dir=data_dir)
-    target = read_target(config_path(settings))
+    target = read_mcp_json(config_path(settings))
     entry = entry_of(command or [], url, env or [], header or [])
     server = server_of_entry(name, entry, named_file(target.path), this_machine(), settings)
     (outcome,) = (merged := merge(target.servers, [server], "keep")).outcomes
     if outcome.became == "kept out":
         raise ConfigInvalid(f"{name}: {target.path} has another server of this name; `toolscale remove` removes it")
     if server.unset:
-        err.print(f"Required where Toolscale runs: {', '.join(server.unset)}", highlight=False, soft_wrap=True)
+        print_notes(f"Required where Toolscale runs: {', '.join(server.unset)}")
     _write(target, merged.servers, outcome.name, outcome.became, as_json=as_json)
 
 
@@ -68,7 +67,7 @@ def remove(
     name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
     """Remove a server from the mcp.json that `toolscale serve` follows, and keep a backup of the file."""
-    target = read_target(config_path(load_settings(mcp_config=config, data_dir=data_dir)))
+    target = read_mcp_json(config_path(load_settings(mcp_config=config, data_dir=data_dir)))
     remaining = {key: entry for key, entry in target.servers.items() if server_id(key) != server_id(name)}
     if len(remaining) == len(target.servers):
         raise ServerUnknown.near(name, map(server_id, target.servers))
@@ -94,14 +93,14 @@ def entry_of(command: Sequence[str], url: str | None, env: Sequence[str], header
     }
 
 
-def _write(target: TargetFile, servers: Mapping[str, Any], name: str, became: str, *, as_json: bool) -> None:
+def _write(target: McpJson, servers: Mapping[str, Any], name: str, became: str, *, as_json: bool) -> None:
     changes = servers != target.servers
-    backup = write_servers(target, dict(servers), datetime.now(UTC)) if changes else None
+    backup = target.write(dict(servers)) if changes else None
     if as_json:
         written = {"server_id": name, "result": became.replace(" ", "_"), "config": str(target.path)}
         print_json(written | {"backup": str(backup) if backup else None})
         return
-    out.print(printable(f"{name}: {became} ({target.path})"), highlight=False, soft_wrap=True)
+    print_lines(printable(f"{name}: {became} ({target.path})"))
     if backup:
         lost = "; only it still has the comments" if target.has_comments else ""
-        err.print(printable(f"Backup: {backup}{lost}"), highlight=False, soft_wrap=True)
+        print_notes(printable(f"Backup: {backup}{lost}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +11,10 @@ import typer
 from shared.catalog import Encoding
 from shared.quoting import printable
 from shared.service.logging import configure_logging
+from shared.service.process import imported_at_once
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json, print_notes
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -31,7 +33,8 @@ def costs(
 
     It needs no catalogue and writes none. Exit code 1 means that no server could be listed.
     """
-    from toolscale.costs import as_object, view  # noqa: PLC0415  # loads both sides
+    with imported_at_once():
+        from toolscale.costs import as_object, print_report  # noqa: PLC0415  # loads the MCP SDK
 
     configure_logging("ERROR")  # the rows have the problems
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends every server
@@ -39,22 +42,23 @@ def costs(
     if as_json:
         print_json(as_object(report))
     elif report.servers:
-        out.print(view(report), highlight=False)
+        print_report(report)
     if not report.is_of_any:
         raise typer.Exit(1)
 
 
 def report_of(settings: Settings) -> CostReport:
     """List the servers of the settings' mcp.json and return the costs of their tools; stderr shows the progress."""
-    # the MCP SDK takes half a second to import
-    from toolscale.costs import CostReport, own_cost, server_costs, servers_of  # noqa: PLC0415
+    with imported_at_once():
+        from toolscale.costs import CostReport, own_cost, server_costs, servers_of  # noqa: PLC0415
 
     found, encoding = servers_of(settings), settings.token_encoding
     total = len(found.config.announcements)
     files = ", ".join(map(str, found.files)) or "no file of a client"
-    err.print(f"Listing the servers of {printable(files)} ...", highlight=False, soft_wrap=True)
-    with err.status(f"Listed 0 of {total} servers ...") as status:
+    print_notes(f"Listing the servers of {printable(files)} ...")
+    with ThreadPoolExecutor(1) as beside, err.status(f"Listed 0 of {total} servers ...") as status:
+        own = beside.submit(own_cost, encoding)
         servers = server_costs(
             found, settings, encoding, lambda done: status.update(f"Listed {done} of {total} servers ...")
         )
-    return CostReport(encoding, found.files, servers, own_cost(encoding))
+    return CostReport(encoding, found.files, servers, own.result())

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shared.quoting import printable
-from toolscale.client.operations import open_operations
+from toolscale.client.service import open_operations
 from toolscale.commands.options import DataDirOption, JsonOption, ServerArgument, TokenOption, UrlOption
 from toolscale.console import print_json, print_lines
 

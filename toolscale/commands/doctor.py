@@ -14,13 +14,13 @@ from shared.quoting import printable
 from shared.service.logging import configure_logging
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json, print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shared.settings import Settings
-    from toolscale.doctor.finding import Finding
+    from toolscale.doctor.installation import Finding
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("problem", "red")}
 
@@ -41,45 +41,45 @@ def doctor(audit: AuditOption = False, as_json: JsonOption = False, data_dir: Da
         print_json([finding.model_dump(mode="json") for finding in findings])
     else:
         for finding in findings:
-            out.print(_line(finding), soft_wrap=True)
+            print_lines(_line(finding))
     if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
 def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
-    from toolscale.doctor import assets, counts, files, stores  # noqa: PLC0415  # load both sides
-    from toolscale.doctor.finding import problem  # noqa: PLC0415
+    from toolscale.doctor import installation, stores  # noqa: PLC0415  # load both sides
 
-    found = list(files.check_names(os.environ))
+    found = list(installation.check_names(os.environ))
     try:
         settings = load_settings(data_dir=data_dir)
     except ConfigInvalid as error:
-        return [*found, problem("settings", str(error), "correct it; .env.example lists the valid values")]
-    checks = {
-        "settings and files": (
-            files.check_settings, files.check_data_dir, files.check_config, files.check_tokens, files.check_producers,
-            files.check_policy, files.check_permissions,
-        ),
-        "Redis, workers, index and service": (
-            *_broker_checks(settings), stores.check_intents, stores.check_index, stores.check_service,
-        ),
-        "model and vocabularies": (assets.check_model, assets.check_vocabularies),
-        **({"token counts": (counts.check_counts,)} if audit else {}),
-    }  # fmt: skip
+        advice = "correct it; .env.example lists the valid values"
+        return [*found, installation.problem("settings", str(error), advice)]
+    checks: dict[str, list[Callable[[Settings], Iterator[Finding]]]] = {
+        "settings and files": [
+            installation.check_settings,
+            installation.check_data_dir,
+            installation.check_config,
+            installation.check_tokens,
+            installation.check_producers,
+            installation.check_policy,
+            installation.check_permissions,
+        ],
+        "Redis and workers": [],
+        "servers, index and service": [stores.check_intents, stores.check_index, stores.check_service],
+        "model and vocabularies": [installation.check_model, installation.check_vocabularies],
+        "token counts": [stores.check_counts] if audit else [],
+    }
+    if settings.redis_url:
+        from toolscale.doctor import broker  # noqa: PLC0415  # loads Redis's client
+
+        checks["Redis and workers"] = [broker.check_redis, broker.check_workers]
     with err.status("Checking ...") as status:
         for what, of_kind in checks.items():
             status.update(f"Checking {what} ...")
             for check in of_kind:
                 found += check(settings)
     return found
-
-
-def _broker_checks(settings: Settings) -> tuple[Callable[[Settings], Iterator[Finding]], ...]:
-    if settings.redis_url is None:
-        return ()
-    from toolscale.doctor import broker  # noqa: PLC0415  # loads Redis's client
-
-    return broker.check_redis, broker.check_workers
 
 
 def _line(finding: Finding) -> Text:

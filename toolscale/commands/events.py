@@ -15,8 +15,7 @@ import typer
 from shared.catalog import Transport
 from shared.errors import Permanent, ServerUnknown
 from shared.quoting import printable
-from toolscale.client.operations import open_operations
-from toolscale.client.service import Service
+from toolscale.client.service import Service, open_operations
 from toolscale.commands.help import command, group
 from toolscale.commands.options import (
     DataDirOption,
@@ -159,7 +158,7 @@ def _emit(raw: str | Object, wait: bool, as_json: bool, data_dir: Path | None) -
                 known = [intent["server_id"] for intent in operations.intents_of()]
                 near = ServerUnknown.near(raw["data"]["server_id"], known).candidates
                 if near and raw["data"]["server_id"] not in known:
-                    err.print(printable(f"did you mean {' or '.join(near)}?"), highlight=False)
+                    err.print(printable(f"did you mean {' or '.join(near)}?"))
             raise
         _report(operations, [recorded], data_dir, wait=wait, as_json=as_json, is_one=True)
 

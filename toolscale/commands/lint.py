@@ -25,7 +25,7 @@ from toolscale.commands.options import (
     McpJsonOption,
     ServerUrlOption,
 )
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json, print_notes
 from toolscale.lint.findings import Level, reaches, require_rules
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def lint(
 
     Exit code 1 means findings at the level of --fail-on or above, and 2 that the server could not be listed.
     """
-    from toolscale.lint.view import as_object, removed_sentences, shorter_as_object, view  # noqa: PLC0415  # loads both sides
+    from toolscale.lint.view import as_object, print_report, removed_sentences, shorter_as_object  # noqa: PLC0415  # loads both sides
 
     configure_logging("ERROR")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: ends the server
@@ -84,12 +84,12 @@ def lint(
         _write_sarif(report, sarif, named)
     if leaner:
         for sentence in removed_sentences(report):
-            err.print(printable(f"For the server's instructions: {sentence}"), highlight=False, soft_wrap=True)
+            print_notes(printable(f"For the server's instructions: {sentence}"))
         print_json(shorter_as_object(report))
     elif as_json:
         print_json(as_object(report))
     else:
-        out.print(view(report), highlight=False)
+        print_report(report)
     if reaches(report.findings, fail_on):
         raise typer.Exit(1)
 

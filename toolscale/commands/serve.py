@@ -49,8 +49,7 @@ def demo(
     directory: Annotated[Path, typer.Option(help="Directory for the demo's servers.")] = Path(".demo"),
 ) -> None:
     """Run the main job on real third-party MCP servers, ask find_tool a few questions, and end."""
-    from toolscale.demo.demo import run_demo  # noqa: PLC0415  # loads both sides
-    from toolscale.demo.report import print_report  # noqa: PLC0415
+    from toolscale.demo.demo import print_report, run_demo  # noqa: PLC0415  # loads both sides
 
     configure_logging("ERROR")  # a progress bar takes the place of the log
     report = run_demo(directory)

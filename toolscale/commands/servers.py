@@ -23,7 +23,7 @@ from toolscale.commands.options import (
     UrlOption,
     complete_server,
 )
-from toolscale.console import Column, err, out, percent, print_json, print_lines, print_table, thousands
+from toolscale.console import Column, out, percent, print_json, print_lines, print_notes, print_table, thousands
 
 Row = dict[str, Any]
 Set = Sequence[Row]
@@ -76,7 +76,7 @@ def list_servers(
             answer = service.servers()
             known = sets_of(answer) if server is None else _sets_with(server, sets_of(answer))
             for note in answer.get("notes", ()):
-                err.print(printable(note), highlight=False, soft_wrap=True)
+                print_notes(printable(note))
             if as_json:
                 print_json([as_object(each) for each in known if is_failing(each) or not failing])
                 return
@@ -103,24 +103,12 @@ def show(
         print_json(_of_one(found) | {"tools": tools, "lines": found["lines"]})
         return
     if found["tools"]:
-        columns = (
-            Column("tool"),
-            Column("tokens", is_number=True),
-            Column("share", is_number=True),
-            Column("what it does"),
-        )
-        print_table(
-            columns,
-            [
-                (
-                    printable(tool["name"]),
-                    thousands(tool["tokens"]),
-                    percent(tool["share"]),
-                    printable(tool["description"]),
-                )
-                for tool in found["tools"]
-            ],
-        )
+        numbers = (Column("tokens", is_number=True), Column("share", is_number=True))
+        rows: list[tuple[str, ...]] = []
+        for tool in found["tools"]:
+            name, does = printable(tool["name"]), printable(tool["description"])
+            rows.append((name, thousands(tool["tokens"]), percent(tool["share"]), does))
+        print_table((Column("tool"), *numbers, Column("what it does")), rows)
         print_lines(f"{len(found['tools'])} tools, {found['tokens'] or 0:,} tokens: {percent(found['share'])} of all")
     else:
         print_lines(f"{printable(server)} has no searchable tools; it is {found['state']}.")
@@ -153,7 +141,7 @@ def logs(
         reason = (
             "wrote nothing to stderr." if is_stdio else "is reached by a URL, so Toolscale does not see its stderr."
         )
-        err.print(f"{printable(server)} {reason}", highlight=False, soft_wrap=True)
+        print_notes(f"{printable(server)} {reason}")
     if found["last_error"]:
         print_lines(_failure(found))
 
@@ -181,16 +169,12 @@ def sets_of(answer: Row) -> list[list[Row]]:
 
 
 def _left_out(server_id: str) -> Row:
-    absent = ("transport", "url", "source", "tools", "tokens", "share", "listed_at", "next_reconcile_at")
-    nothing: Row = {
-        "failures": 0,
-        "unaccepted": 0,
-        "last_error": None,
-        "conflict": None,
-        "is_failing": False,
-        "groups": [],
-    }
-    return {"server_id": server_id, "set": server_id, "state": "left out", **dict.fromkeys(absent), **nothing}
+    absent = (
+        *("transport", "url", "source", "tools", "tokens", "share", "listed_at", "next_reconcile_at"),
+        *("last_error", "conflict"),
+    )
+    none: Row = {"failures": 0, "unaccepted": 0, "is_failing": False, "groups": []}
+    return {"server_id": server_id, "set": server_id, "state": "left out", **dict.fromkeys(absent), **none}
 
 
 def _sets_with(server: str, sets: Sequence[Set]) -> list[Set]:
@@ -214,7 +198,7 @@ def as_object(servers: Set) -> Row:
     """Return servers with the same tools as JSON; several are under `replicas`, each with its state."""
     if len(servers) == 1:
         return _of_one(servers[0])
-    sums = {"tools": _tools(servers), "tokens": _tokens(servers), "share": _share(servers)}
+    sums = {"tools": _tools(servers), "tokens": _sum(servers, "tokens"), "share": _sum(servers, "share")}
     costs = ("tools", "tokens", "share", "left_out")
     replicas = [{name: value for name, value in _of_one(row).items() if name not in costs} for row in servers]
     return {"server_id": servers[0]["server_id"], **sums, "count": len(servers), "replicas": replicas}
@@ -222,14 +206,13 @@ def as_object(servers: Set) -> Row:
 
 def _of_one(row: Row) -> Row:
     shown = {name: value for name, value in row.items() if name not in ("set", "is_failing", "tools", "lines")}
-    times = {name: _iso(row[name]) for name in ("listed_at", "next_reconcile_at")}
+    times = {
+        name: None if row[name] is None else datetime.fromtimestamp(row[name], UTC).isoformat(timespec="seconds")
+        for name in ("listed_at", "next_reconcile_at")
+    }
     left_out = {"left_out": row["left_out"]} if row.get("left_out") else {}
     shown.pop("left_out", None)
     return {"server_id": row["server_id"], "tools": row["tools"]} | shown | times | left_out
-
-
-def _iso(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _print_servers(known: Sequence[Set], answer: Row, *, failing: bool, is_one: bool) -> None:
@@ -257,8 +240,8 @@ def cells_of(servers: Set) -> list[str]:
         printable(servers[0]["server_id"]) + (f" × {len(servers)}" if len(servers) > 1 else ""),
         _states(servers),
         thousands(_tools(servers)),
-        thousands(_tokens(servers)),
-        percent(_share(servers)),
+        thousands(_sum(servers, "tokens")),
+        percent(_sum(servers, "share")),
         "" if is_entry else ago(listed_at),
         "" if is_entry else "when announced" if due_at is None else ahead(due_at),
     ]
@@ -279,13 +262,9 @@ def _tools(servers: Set) -> int | None:
     return max((row["tools"] for row in servers if row["tools"] is not None), default=None)
 
 
-def _tokens(servers: Set) -> int | None:
-    known = [row["tokens"] for row in servers if row["tokens"] is not None]
-    return sum(known) if known else None
-
-
-def _share(servers: Set) -> float | None:
-    known = [row["share"] for row in servers if row["share"] is not None]
+def _sum(servers: Set, name: str) -> Any:
+    """Return the sum of a number over these servers, None if it is known of none."""
+    known = [row[name] for row in servers if row[name] is not None]
     return sum(known) if known else None
 
 

@@ -15,7 +15,7 @@ from shared.service.token_file import HolderT, digest, is_name, new_token
 from shared.validation import first_problem
 from toolscale.commands.help import command, group
 from toolscale.commands.options import BudgetOption, JsonOption
-from toolscale.console import err, out, print_json
+from toolscale.console import err, print_json, print_lines
 
 token_app = group("Bearer tokens of callers and of producers of events.", "toolscale token new agents --groups dev,ops")
 
@@ -119,9 +119,9 @@ def _print(name: str, token: str, table: str, setting: str, *, as_json: bool) ->
         print_json({"name": name, "token": token, "entry": table})
         return
     err.print(f"The token of {name}; it cannot be shown again:")
-    out.print(token, soft_wrap=True, highlight=False)
+    print_lines(token)
     err.print(f"\nFor the file of {setting}:\n")
-    out.print(table, soft_wrap=True, highlight=False, markup=False)
+    print_lines(table)
 
 
 def _parts(text: str | None) -> list[str]:

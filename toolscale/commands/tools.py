@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from query.answers.answer import type_name
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.client.service import open_service
@@ -22,7 +21,7 @@ from toolscale.commands.options import (
     complete_server,
     key_and_value,
 )
-from toolscale.console import Column, err, out, print_json, print_table, thousands, working
+from toolscale.console import Column, err, out, print_json, print_notes, print_table, thousands, working
 
 Object = dict[str, Any]
 Detail = Literal["summary", "detailed", "full", "auto"]
@@ -81,14 +80,14 @@ def print_tools(answer: Object) -> None:
     if rows:
         print_table((Column("tool"), Column("wire tokens", is_number=True), Column("what it does")), rows)
     if nearest := answer.get("nearest"):
-        out.print(f"No tool fits. The nearest: {', '.join(map(quoted_name, nearest))}", highlight=False)
+        out.print(f"No tool fits. The nearest: {', '.join(map(quoted_name, nearest))}")
     for warning in answer.get("warnings", []):
-        err.print(printable(warning), highlight=False, soft_wrap=True)
+        print_notes(printable(warning))
     metrics = answer["token_metrics"]
     if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
         saved = f"{metrics['savings_percentage']} % saved ({metrics['encoding']}, wire form)"
-        out.print(f"{cost}: {saved}", highlight=False)
+        out.print(f"{cost}: {saved}")
 
 
 def describe(
@@ -104,9 +103,9 @@ def describe(
     if as_json:
         print_json(found)
         return
-    out.print(f"{printable(found['name'])}: {thousands(found.get('token_count'))} wire tokens", highlight=False)
+    out.print(f"{printable(found['name'])}: {thousands(found.get('token_count'))} wire tokens")
     for line in str(found.get("description", "")).splitlines():
-        out.print(printable(line), highlight=False)
+        out.print(printable(line))
     if rows := parameters(found):
         out.print("")
         print_table(tuple(map(Column, ("parameter", "type", "required", "description"))), rows)
@@ -148,7 +147,7 @@ def call(
         print_json({name: value for name, value in result.items() if name not in ("resultType", "_meta")})
     else:
         for line in lines(result):
-            (err if result.get("isError") else out).print(printable(line), highlight=False, soft_wrap=True)
+            (err if result.get("isError") else out).print(printable(line), soft_wrap=True)
     if result.get("isError"):
         raise typer.Exit(1)
 
@@ -166,6 +165,8 @@ def description(answer: Object, name: str) -> Object:
 
 def parameters(tool: Object) -> list[tuple[str, str, str, str]]:
     """Return the rows of a tool's parameters: name, type, whether it is required, and description."""
+    from query.answers.answer import type_name  # noqa: PLC0415  # takes as long as all other imports of a command
+
     schema = _object(tool.get("inputSchema"))
     required = schema.get("required")
     rows: list[tuple[str, str, str, str]] = []

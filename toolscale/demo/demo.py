@@ -14,8 +14,10 @@ from typing import Any
 import anyio
 from mcp import Client
 from pydantic import BaseModel, ConfigDict
+from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.status import Status
+from rich.table import Table
 
 from query.catalogue import catalogue_of
 from query.listener import open_listener
@@ -24,10 +26,10 @@ from query.search.ranking import category_vectors
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError
-from shared.settings import Settings, load_settings
+from shared.settings import load_settings
 from shared.text.tokens import PROFILE
 from shared.upstream.mcp_json import Config, read_config
-from toolscale.console import err
+from toolscale.console import err, out, print_lines
 from toolscale.demo.servers import install, write_config
 from toolscale.embedded.composition import Embedded, run_embedded
 
@@ -93,7 +95,11 @@ def run_demo(directory: Path) -> Report:
     """
     with err.status("Preparing real MCP servers ...") as status:
         config_path = _install(directory, status)
-    settings = _fresh_settings(directory, config_path)
+    data_dir = directory / "data"
+    shutil.rmtree(data_dir, ignore_errors=True)
+    settings = load_settings(mcp_config=config_path, data_dir=data_dir, port=0)
+    # the demo uses no Redis or Qdrant server
+    settings = settings.model_copy(update={"redis_url": None, "qdrant_url": None, "host": "127.0.0.1"})
     with run_embedded(settings) as embedded:
         started = time.monotonic()
         _ingest(embedded, read_config(config_path, os.environ))
@@ -106,21 +112,13 @@ def run_demo(directory: Path) -> Report:
 def _install(directory: Path, status: Status) -> Path:
     def progress(line: str) -> None:
         status.update(line)
-        err.print(f"  {line}", highlight=False)
+        err.print(f"  {line}")
 
     try:
         install(directory, progress)
         return write_config(directory)
     except OSError as error:
         raise ConfigInvalid(f"--directory: cannot install into {directory}: {error.strerror or error}") from error
-
-
-def _fresh_settings(directory: Path, config: Path) -> Settings:
-    """Return settings of the embedded composition with an empty data directory, without Redis or Qdrant servers."""
-    data_dir = directory / "data"
-    shutil.rmtree(data_dir, ignore_errors=True)
-    environment = load_settings(mcp_config=config, data_dir=data_dir, port=0)
-    return environment.model_copy(update={"redis_url": None, "qdrant_url": None, "host": "127.0.0.1"})
 
 
 def _ingest(embedded: Embedded, config: Config) -> None:
@@ -143,7 +141,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
                 if record.server_id in announced - seen and (record.is_listed or record.last_error):
                     seen.add(record.server_id)
                     listed = f"{record.tool_count:,} tools, {record.model_tokens.get(encoding, 0):,} tokens"
-                    progress.console.print(f"  {record.server_id}: {record.last_error or listed}", highlight=False)
+                    progress.console.print(f"  {record.server_id}: {record.last_error or listed}")
                     progress.advance(bar)
             time.sleep(0.05)
 
@@ -202,3 +200,50 @@ def _report(embedded: Embedded, answers: list[Answered], ingestion_s: float) -> 
         ingestion_s=round(ingestion_s, 2),
         answers=answers,
     )
+
+
+def print_report(report: Report) -> None:
+    """Print the servers, and for each query the tools found and the tokens saved."""
+    out.print(_server_table(report))
+    for server in report.servers:
+        if server.error:
+            print_lines(f"{server.server}: {server.error}")
+    out.print(_answer_table(report))
+    out.print(
+        f"{report.tools} tools of {len(report.servers)} servers, ingested in {report.ingestion_s:.1f} s. "
+        f"A client that loads all tools pays {report.tokens:,} tokens ({report.encoding}, {report.profile} profile; "
+        f"{report.wire_tokens:,} in the wire form); with find_tool it pays for the tools that it needs.",
+    )
+
+
+def _server_table(report: Report) -> Table:
+    table = Table("server", "declares itself", "protocol", title="Servers", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("tools", "tokens", "wire"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for server in report.servers:
+        table.add_row(server.server, server.declared_name, server.protocol_version or "", *_sizes(server))
+    table.add_section()
+    table.add_row("all", "", "", *_sizes(report))
+    return table
+
+
+def _sizes(of: DemoServerResult | Report) -> tuple[str, str, str]:
+    return str(of.tools), f"{of.tokens:,}", f"{of.wire_tokens:,}"
+
+
+def _answer_table(report: Report) -> Table:
+    table = Table(title="find_tool over MCP, in tokens of the wire form", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("query, and the tools found, best first")
+    for heading in ("returned", "saved", "%", "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for asked in report.answers:
+        answer, metrics = asked.answer, asked.answer["token_metrics"]
+        found, saved = [tool["name"] for tool in answer["tools"]], ["", "", ""]
+        if found:
+            share = f"{metrics['savings_percentage']:.1f}"
+            saved = [f"{metrics['returned_tokens']:,}", f"{metrics['tokens_saved']:,}", share]
+        if answer.get("no_match"):
+            found = [f"no tool fits; the nearest is {answer['nearest'][0]}"]
+        table.add_row("\n  ".join((asked.question, *found)), *saved, f"{asked.took_ms:.0f}")
+        table.add_section()
+    return table

@@ -9,26 +9,33 @@ from contextlib import closing
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
-from shared.service.redis import NO_CLUSTER, RedisAddress, connect, parse_redis_url
+from shared.service.redis import NO_CLUSTER, connect, parse_redis_url
 from shared.settings import Settings
-from toolscale.doctor.finding import Finding, ok, problem, warning
+from toolscale.doctor.installation import Finding, ok, problem, warning
 
 SKEW_S = 2.0
 WORKER_ANSWER_S = 2.0
+_TRANSPORTS = {
+    None: "without TLS",
+    "none": "TLS, its certificate not verified",
+    "optional": "TLS, its certificate verified if it sends one",
+    "required": "TLS, its certificate verified",
+}
 
 _DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
 def check_redis(settings: Settings) -> Iterator[Finding]:
     """Check that Redis answers, persists its data, and has the same time."""
-    if settings.redis_url is None:
-        return
+    assert settings.redis_url  # the command checks no broker without one
     address = parse_redis_url(settings.redis_url)
     try:
         with closing(connect(settings.redis_url)) as client:
-            yield ok("Redis", f"version {client.info('server')['redis_version']}, {_transport(address)}")
-            yield from _cluster(client)
-            yield from _kept(client)
+            transport = _TRANSPORTS[address.verification]
+            yield ok("Redis", f"version {client.info('server')['redis_version']}, {transport}")
+            if client.info("cluster").get("cluster_enabled"):
+                yield problem("Redis", "is a node of a Redis Cluster", NO_CLUSTER)
+            yield from _persistence(client)
             yield _clock(client)
     except _DENIED:
         yield problem("Redis", f"{address.place} rejects the credentials", "correct user and password in REDIS_URL")
@@ -37,23 +44,7 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
         yield problem("Redis", found, "start Redis, or correct REDIS_URL; its log has the reason")
 
 
-def _transport(address: RedisAddress) -> str:
-    """Return how the connection is protected."""
-    checks = {
-        None: "without TLS",
-        "none": "TLS, its certificate not verified",
-        "optional": "TLS, its certificate verified if it sends one",
-        "required": "TLS, its certificate verified",
-    }
-    return checks[address.verification]
-
-
-def _cluster(client: redis.Redis) -> Iterator[Finding]:
-    if client.info("cluster").get("cluster_enabled"):
-        yield problem("Redis", "is a node of a Redis Cluster", NO_CLUSTER)
-
-
-def _kept(client: redis.Redis) -> Iterator[Finding]:
+def _persistence(client: redis.Redis) -> Iterator[Finding]:
     wanted = {"appendonly": "yes", "maxmemory-policy": "noeviction"}
     for name, value in wanted.items():
         try:
@@ -81,8 +72,7 @@ def _clock(client: redis.Redis) -> Finding:
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
     """Check that a worker answers."""
-    if settings.redis_url is None:
-        return
+    assert settings.redis_url
     from kombu.exceptions import OperationalError  # noqa: PLC0415  # loads Celery
 
     from workers.celery_app import build_app  # noqa: PLC0415

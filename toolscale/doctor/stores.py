@@ -1,4 +1,4 @@
-"""Checks of the intents, the index and the query service."""
+"""Checks of the intents, the index with its token counts, and the query service."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 import httpx2
 
@@ -19,11 +20,15 @@ from shared.errors import (
 )
 from shared.index import open_store
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
-from shared.index.versions import IndexStore, IndexVersion
 from shared.intents.intents import open_intents
 from shared.settings import Settings
 from toolscale.client.background import service_url
-from toolscale.doctor.finding import Finding, ok, problem, warning
+from toolscale.doctor.installation import Finding, ok, problem, warning
+from workers.upkeep.audit import differences
+
+if TYPE_CHECKING:
+    from shared.catalog import TokenSum
+    from shared.index.versions import IndexVersion
 
 OVERDUE_S = 60.0
 LETTERS, DAY_S = 1_000, 86_400.0
@@ -67,7 +72,9 @@ def check_index(settings: Settings) -> Iterator[Finding]:
     try:
         with closing(open_store(settings)) as store:
             active, is_filled = store.versions().active, store.is_filled()
-            tools = 0 if settings.qdrant_url else _tool_count(store, active)
+            tools = 0
+            if active and not settings.qdrant_url:
+                tools = sum(server.tool_count for server in store.index(active).servers())
             server = store.server_version()
     except IndexHeld:
         yield ok("index", f"in {settings.data_dir}, in use by a Toolscale process")
@@ -79,21 +86,13 @@ def check_index(settings: Settings) -> Iterator[Finding]:
     if active and not is_filled:
         found = "workers list every server again: the index is new, or this release cannot read that of another one"
         yield warning("index", found, "wait until this warning is gone; the answers have one too")
-    if server and _release(server) < MIN_QDRANT:
+    # a version such as 1.19.0-dev
+    if server and tuple(map(int, re.findall(r"\d+", server)[:2])) < MIN_QDRANT:
         found = f"Qdrant {server}, older than {'.'.join(map(str, MIN_QDRANT))}"
         yield warning("index", found, "upgrade Qdrant: this one weighs words by the tools of all callers")
     if tools > EMBEDDED_MAX_ADVISED_TOOLS:
         found = f"{tools:,} tools in an embedded index, above {EMBEDDED_MAX_ADVISED_TOOLS:,}"
         yield warning("index", found, "run a Qdrant server and set QDRANT_URL: embedded search compares every tool")
-
-
-def _tool_count(store: IndexStore, active: IndexVersion | None) -> int:
-    return sum(server.tool_count for server in store.index(active).servers()) if active else 0
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version such as 1.19.0-dev."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _version(settings: Settings, active: IndexVersion | None) -> Finding:
@@ -103,6 +102,42 @@ def _version(settings: Settings, active: IndexVersion | None) -> Finding:
         found = f"made with {active.model}; the settings name {settings.embedding_model}"
         return warning("index", found, "the next worker that starts embeds all tools again")
     return ok("index", f"{settings.qdrant_url or settings.data_dir}: {active.name}")
+
+
+def check_counts(settings: Settings) -> Iterator[Finding]:
+    """Compare the token counts in every server's record with those of its tools, for `--audit`."""
+    if not settings.qdrant_url and not (settings.data_dir / "index").exists():
+        return
+    equal = skipped = 0
+    try:
+        with closing(open_store(settings)) as store, closing(open_intents(settings)) as intents:
+            if (active := store.versions().active) is None:
+                return
+            index = store.index(active)
+            # the tools of a lagging server may be older than its record
+            lagging = {intent.server_id for intent in intents.intents() if intent.is_lagging}
+            for server_id in sorted(index.revisions()):
+                found = None if server_id in lagging else differences(server_id, index)
+                equal, skipped = equal + (found == []), skipped + (found is None)
+                for each in found or []:
+                    yield problem(
+                        "counts",
+                        f"{server_id}: its record states {_text(each.stated)}, the index counts "
+                        f"{_text(each.counted)} ({each.encoding}, {each.form} form)",
+                        "keep a worker or `toolscale serve` running: its audit counts the tools again",
+                    )
+    except IndexHeld:
+        advice = "look for counts_differ in its log, or stop it and run `toolscale doctor --audit` again"
+        yield warning("counts", "not compared: a Toolscale process uses the index and audits it itself", advice)
+    except (ConfigInvalid, IndexUnavailable, IntentsUnavailable) as error:
+        yield problem("counts", f"not compared: {error}", "see the findings about index and servers")
+    else:
+        waiting = f"; {skipped} not compared, since they wait for a reconciliation" if skipped else ""
+        yield ok("counts", f"{equal} records equal the sums over their tools{waiting}")
+
+
+def _text(total: TokenSum) -> str:
+    return f"{total.tokens:,} tokens of {total.tools:,} tools"
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:

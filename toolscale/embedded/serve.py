@@ -22,7 +22,7 @@ from shared.service.process import (
 from shared.service.tracing import configure_tracing
 from toolscale.client.instance import ask_to_end, published, read_instance, try_hold
 from toolscale.console import err
-from toolscale.importing.target import with_config_file
+from toolscale.mcp_clients.files import with_config_file
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -114,4 +114,4 @@ def _hold(settings: Settings) -> AbstractContextManager[object]:
 
 def _show(step: str) -> None:
     if err.is_terminal:
-        err.print(f"Starting: {step} ...", highlight=False, markup=False)
+        err.print(f"Starting: {step} ...")

@@ -33,7 +33,7 @@ from shared.settings import Settings
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import is_published
-from toolscale.console import err
+from toolscale.console import err, print_notes
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
@@ -142,7 +142,7 @@ def answer(
         if instance.is_background:
             beside.enter_context(every(IDLE_CHECK_S, end_if_unused, "idle_check_failed"))
         else:
-            err.print(connection_help(http.url, settings), highlight=False, soft_wrap=True, markup=False)
+            print_notes(connection_help(http.url, settings))
         if err.is_terminal:  # elsewhere the log has an event for each listing
             beside.enter_context(report_startup(embedded, catalogue, _print))
         tune_interpreter()
@@ -150,7 +150,7 @@ def answer(
 
 
 def _print(line: str) -> None:
-    err.print(printable(line), highlight=False, soft_wrap=True)
+    print_notes(printable(line))
 
 
 def connection_help(url: str, settings: Settings) -> str:

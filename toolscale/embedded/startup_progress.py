@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from query.catalogue import Catalogue
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
-from shared.intents.intent import Intent
 from shared.upstream.followed_config import FollowedConfig
 from shared.upstream.target import STDIO_START_TIMEOUT_S
 from toolscale.client.wait import ReconcileResult, patience_s, wait_for
@@ -37,38 +36,27 @@ def report_startup(embedded: Embedded, catalogue: Catalogue, print_line: Print) 
 
 
 def _report(embedded: Embedded, catalogue: Catalogue, print_line: Print, stopped: threading.Event) -> None:
+    intents, patience = embedded.deps.intents, patience_s(embedded.settings)
+    results: list[ReconcileResult] = []
     try:
-        results = _wait_for_first_listings(embedded, print_line, stopped)
+        # of each server that should run, also those already completed since their announcement
+        emitted = [
+            embedded.emitted.get(intent.server_id, intent)
+            for intent in intents.intents()
+            if intent.status == "running" and (intent.is_lagging or intent.server_id in embedded.emitted)
+        ]
+        printed_at = time.monotonic()
+        for result in wait_for(intents.existing, emitted, patience, stopped, install_s=STDIO_START_TIMEOUT_S):
+            results.append(result)
+            if time.monotonic() - printed_at >= EVERY_S and len(results) < len(emitted):
+                print_line(f"Reconciled {len(results):,} of {len(emitted):,} servers ...")
+                printed_at = time.monotonic()
         if results and not stopped.is_set():
             baseline = catalogue.ledger.baseline(Scope(), catalogue.encoding)
             for line in summary(results, baseline.tools, baseline.model_tokens, catalogue.followed_config()):
                 print_line(line)
     except (IntentsUnavailable, IndexUnavailable):
         return  # the log has the error, and `toolscale ls` shows the servers
-
-
-def _wait_for_first_listings(embedded: Embedded, print_line: Print, stopped: threading.Event) -> list[ReconcileResult]:
-    intents = embedded.deps.intents
-    emitted = _emitted(embedded.emitted, intents.intents())
-    results: list[ReconcileResult] = []
-    printed_at = time.monotonic()
-    settings = embedded.settings
-    for result in wait_for(intents.existing, emitted, patience_s(settings), stopped, install_s=STDIO_START_TIMEOUT_S):
-        results.append(result)
-        if time.monotonic() - printed_at >= EVERY_S and len(results) < len(emitted):
-            print_line(f"Reconciled {len(results):,} of {len(emitted):,} servers ...")
-            printed_at = time.monotonic()
-    return results
-
-
-def _emitted(announced: Mapping[str, Intent], intents: Iterable[Intent]) -> list[Intent]:
-    """Return the requests for servers that should run, also those already completed since their announcement."""
-    running = [intent for intent in intents if intent.status == "running"]
-    return [
-        announced.get(intent.server_id, intent)
-        for intent in running
-        if intent.is_lagging or intent.server_id in announced
-    ]
 
 
 def summary(

@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Group
-from rich.table import Table
-
 from shared.quoting import encodable, printable
 from shared.text.tokens import DESCRIPTION, NAME, PROFILE
-from toolscale.console import number_table, thousands
+from toolscale.console import Column, number_columns, out, print_table, thousands
 from toolscale.lint.findings import LEVELS, RULES, Finding
 from toolscale.lint.rules import LintReport, corpus
 
@@ -54,12 +51,26 @@ def removed_sentences(report: LintReport) -> list[str]:
     return list(dict.fromkeys(sentence for each in report.shorter for sentence in each.sentences))
 
 
-def view(report: LintReport) -> Group:
-    """Return the tokens by tool, the largest first, the findings, and a summary."""
-    parts: list[Table | str] = [_tools(report), ""] if report.tokens else []
+def print_report(report: LintReport) -> None:
+    """Print the tokens by tool, the largest first, the findings, and a summary."""
+    tools: list[list[str]] = []
+    for name, parts in sorted(report.tokens.items(), key=lambda tool: (-sum(tool[1].values()), tool[0])):
+        parameters = {field.name: tokens for field, tokens in parts.items() if field.is_parameter}
+        total, of_parameters = sum(parts.values()), sum(parameters.values())
+        named, described = parts.get(NAME, 0), parts.get(DESCRIPTION, 0)
+        figures = total, named, described, of_parameters, total - named - described - of_parameters
+        largest = max(parameters, key=lambda name: parameters[name], default=None)
+        shown = "" if largest is None else f"{printable(largest)} ({parameters[largest]:,})"
+        tools.append([printable(name), *map(thousands, figures), shown])
+    if tools:
+        columns = number_columns("tool", "tokens", "name", "description", "parameters", "rest")
+        print_table((*columns, Column("largest parameter")), tools)
+        out.print()
     if report.findings:
-        parts += [_findings(report), ""]
-    return Group(*parts, summary(report))
+        findings = [(each.level, each.place, each.rule, printable(each.message)) for each in report.findings]
+        print_table(tuple(map(Column, ("level", "tool", "rule", "finding"))), findings)
+        out.print()
+    out.print(summary(report))
 
 
 def summary(report: LintReport) -> str:
@@ -68,36 +79,6 @@ def summary(report: LintReport) -> str:
     found = ", ".join(f"{by_level[level]} {level}s" for level in reversed(LEVELS))
     size = f"{len(report.tokens)} tools, {report.total:,} tokens ({PROFILE} profile, {corpus().encoding})"
     return f"{size}: {found}. Sizes are compared with {corpus()}."
-
-
-def _tools(report: LintReport) -> Table:
-    table = number_table("tool", "tokens", "name", "description", "parameters", "rest")
-    table.add_column("largest parameter", overflow="fold")
-    for name, parts in sorted(report.tokens.items(), key=lambda tool: (-sum(tool[1].values()), tool[0])):
-        parameters = {field.name: tokens for field, tokens in parts.items() if field.is_parameter}
-        total, of_parameters = sum(parts.values()), sum(parameters.values())
-        named, described = parts.get(NAME, 0), parts.get(DESCRIPTION, 0)
-        figures = total, named, described, of_parameters, total - named - described - of_parameters
-        table.add_row(printable(name), *map(thousands, figures), _largest(parameters))
-    return table
-
-
-def _largest(parameters: Mapping[str, int]) -> str:
-    if not parameters:
-        return ""
-    name = max(parameters, key=lambda name: parameters[name])
-    return f"{printable(name)} ({parameters[name]:,})"
-
-
-def _findings(report: LintReport) -> Table:
-    table = Table(box=None, header_style="bold")
-    table.add_column("level", no_wrap=True)
-    table.add_column("tool", overflow="fold")
-    table.add_column("rule", no_wrap=True)
-    table.add_column("finding", overflow="fold")
-    for finding in report.findings:
-        table.add_row(finding.level, finding.place, finding.rule, printable(finding.message))
-    return table
 
 
 def as_sarif(report: LintReport, source: str) -> dict[str, Any]:

@@ -25,20 +25,21 @@ def parse(text: str) -> object:
         return json5.loads(text)
 
 
-def put(text: str, key: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the text with this member of the object at `key`, as its first member if it is new."""
+def put(text: str, key: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text with these members of the object at `key`; the new ones are its first."""
     if not _tokens(text):
         text += "{}\n"
     root = _Object.at(text, _tokens(text), 0)
     section = root.member(key)
     if section is None:
-        return root.with_first(key, {name: value})
+        return root.with_first({key: entries})
     servers = _Object.at(text, root.tokens, section.value)
-    present = servers.member(name)
-    if present is None:
-        return servers.with_first(name, value)
-    start, end = servers.tokens[present.value].start(), servers.tokens[present.last].end()
-    return text[:start] + servers.dumped(value, servers.indent) + text[end:]
+    new = {name: value for name, value in entries.items() if servers.member(name) is None}
+    present = [(member, entries[member.name]) for member in servers.members if member.name in entries]
+    for member, value in reversed(present):  # from the end, so that the positions before it stay
+        start, end = servers.tokens[member.value].start(), servers.tokens[member.last].end()
+        text = text[:start] + servers.dumped(value, servers.indent) + text[end:]
+    return _Object.at(text, _tokens(text), servers.opening).with_first(new) if new else text
 
 
 def drop(text: str, key: str, name: str) -> str:
@@ -87,14 +88,15 @@ class _Object:
     def member(self, name: str) -> _Member | None:
         return next((member for member in reversed(self.members) if member.name == name), None)
 
-    def with_first(self, name: str, value: Mapping[str, Any]) -> str:
-        """Return the text with a new first member; a comment after the brace follows it."""
+    def with_first(self, entries: Mapping[str, Mapping[str, Any]]) -> str:
+        """Return the text with new first members; a comment after the brace follows them."""
         start = self.tokens[self.opening].end()
         indent = self.indent
-        body = f"{json.dumps(name)}: {self.dumped(value, indent)}"
+        members = [f"{json.dumps(name)}: {self.dumped(value, indent)}" for name, value in entries.items()]
         if indent is None:
             start = self.tokens[self.members[0].key].start()
-            return f"{self.text[:start]}{body}, {self.text[start:]}"
+            return f"{self.text[:start]}{', '.join(members)}, {self.text[start:]}"
+        body = f",\n{indent}".join(members)
         end = "," if self.members else ""
         if not self.members and "\n" not in self.text[start : self.tokens[self.closing].start()]:
             end = f"\n{self._line_indent}"

@@ -1,4 +1,4 @@
-"""The `mcp.json` of an import: a complete read and an atomic write."""
+"""The `mcp.json` that `toolscale serve` follows, and the writing of files with a backup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
@@ -16,14 +16,13 @@ from typing import Any, cast
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.upstream.mcp_json import SERVERS_KEYS, read_document
-from toolscale.importing.entries import dumped
 
 FILE_NAME = "mcp.json"
 """Name of the file in a data directory, where `toolscale serve` reads it by default."""
 
 
 @dataclass(frozen=True, slots=True)
-class TargetFile:
+class McpJson:
     """An `mcp.json`: its document, and its entries under `key`.
 
     `has_comments`: the file has comments or other syntax that JSON lacks; a write loses it.
@@ -34,6 +33,14 @@ class TargetFile:
     key: str
     servers: dict[str, Any]
     has_comments: bool = False
+
+    def write(self, servers: dict[str, Any]) -> Path | None:
+        """Write the file with these servers and return its backup, None for a new file.
+
+        Raises:
+            ConfigInvalid: the file is not writable; it is unchanged.
+        """
+        return write_with_backup(self.path, dumped({**self.document, self.key: servers}))
 
 
 def config_path(settings: Settings) -> Path:
@@ -47,7 +54,7 @@ def with_config_file(settings: Settings) -> Settings:
     return settings.model_copy(update={"mcp_config": path}) if path.is_file() else settings
 
 
-def read_target(path: Path) -> TargetFile:
+def read_mcp_json(path: Path) -> McpJson:
     """Return the file, or an empty document if it does not exist.
 
     Raises:
@@ -58,28 +65,20 @@ def read_target(path: Path) -> TargetFile:
     servers = document.get(key, {})
     if not isinstance(servers, dict):
         raise ConfigInvalid(f"{path}: expected an object {key!r}")
-    has_comments = path.exists() and not _is_json(path)
-    return TargetFile(path.resolve(), document, key, cast("dict[str, Any]", servers), has_comments)
-
-
-def _is_json(path: Path) -> bool:
+    has_comments = False
     try:
-        json.loads(path.read_text(encoding="utf-8-sig"))
+        json.loads(path.read_text(encoding="utf-8-sig")) if document else None
     except ValueError:
-        return False
-    return True
+        has_comments = True
+    return McpJson(path.resolve(), document, key, cast("dict[str, Any]", servers), has_comments)
 
 
-def write_servers(target: TargetFile, servers: dict[str, Any], now: datetime) -> Path | None:
-    """Write the file with these servers and return its backup, None for a new file.
-
-    Raises:
-        ConfigInvalid: the file is not writable; it is unchanged.
-    """
-    return write_with_backup(target.path, dumped({**target.document, target.key: servers}), now)
+def dumped(document: object) -> str:
+    """Return a document as the ASCII text of a file."""
+    return json.dumps(document, indent=2) + "\n"
 
 
-def write_with_backup(path: Path, text: str, now: datetime) -> Path | None:
+def write_with_backup(path: Path, text: str) -> Path | None:
     """Write a file and return its backup, None for a new file.
 
     The write is atomic. An existing file keeps its permissions; only the owner can read a new one.
@@ -89,7 +88,7 @@ def write_with_backup(path: Path, text: str, now: datetime) -> Path | None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        backup = _back_up(path, now) if path.exists() else None
+        backup = _back_up(path) if path.exists() else None
         _replace(path, text)
     except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -102,8 +101,8 @@ def backups_of(path: Path) -> list[Path]:
     return sorted(found, key=lambda backup: backup.stat().st_mtime_ns, reverse=True)
 
 
-def _back_up(path: Path, now: datetime) -> Path:
-    stem = f"{path.name}.{now:%Y%m%dT%H%M%SZ}"
+def _back_up(path: Path) -> Path:
+    stem = f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     names = chain([f"{stem}.bak"], (f"{stem}.{number}.bak" for number in count(2)))
     backup = next(path.with_name(name) for name in names if not path.with_name(name).exists())
     shutil.copy2(path, backup)  # its permissions too

@@ -17,12 +17,12 @@ def parse(text: str) -> object:
     return tomllib.loads(text)
 
 
-def put(text: str, key: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the text with this table of `key` at its end."""
-    if name in tomllib.loads(text).get(key, {}):
+def put(text: str, key: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text with these tables of `key` at its end."""
+    for name in entries.keys() & tomllib.loads(text).get(key, {}).keys():
         text = drop(text, key, name)
     separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    return text + separator + _table(key, name, value)
+    return text + separator + rendered(key, entries)
 
 
 def drop(text: str, key: str, name: str) -> str:

@@ -1,28 +1,68 @@
-"""Checks of the settings and of the files that they name."""
+"""The result of a check, and the checks of settings, files, the embedding model and the vocabularies."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict
 
 from query.auth.tokens import read_tokens
 from query.policy import read_policy
-from shared.errors import ConfigInvalid, FollowedConfigUnavailable
+from shared.catalog import ENCODINGS
+from shared.errors import AssetInvalid, ConfigInvalid, FollowedConfigUnavailable, ModelUnavailable
 from shared.service.token_file import read_token_file
-from shared.settings import Settings, removed_settings
-from shared.upstream.followed_config import FollowedConfig, read_followed_config
+from shared.settings import PREFIX, REMOVED, Settings, removed_settings
+from shared.text import BUNDLED_MODEL
+from shared.text.embedding import FastEmbedder
+from shared.text.tokens import VOCABULARIES, bundled_vocabularies, check_vocabulary
+from shared.upstream.followed_config import read_followed_config
 from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.target import StdioTarget, credentials_of, program_problem
-from toolscale.doctor.finding import Finding, ok, problem, warning
-from toolscale.doctor.setting_names import misspelt_settings
-from toolscale.importing.target import FILE_NAME
+from toolscale.mcp_clients.files import config_path
 from workers.events_api.producers import ProducerRights
 
+Level = Literal["ok", "warning", "problem"]
+
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_INSTALL_AGAIN = "install Toolscale again, or in a clone run `git checkout shared/assets`"
+# Variables that other modules read: the service and the token of commands, and secrets by name.
+_OF_COMMANDS = ("URL", "TOKEN")
+_SECRETS = "CREDENTIAL_"
+# Minimum similarity of a misspelt name to a setting, 0 to 1: LOGLEVEL has it, SERVICE_HOST has not.
+_ALIKE = 0.8
+
+
+class Finding(BaseModel):
+    """The state of one subject; `advice` names the repair and is empty for `ok`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    about: str
+    level: Level
+    found: str
+    advice: str = ""
+
+
+def ok(about: str, found: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding(about=about, level="ok", found=found)
+
+
+def warning(about: str, found: str, advice: str) -> Finding:
+    """Return an unusual state that may be intended, with advice."""
+    return Finding(about=about, level="warning", found=found, advice=advice)
+
+
+def problem(about: str, found: str, advice: str) -> Finding:
+    """Return a failure, with advice."""
+    return Finding(about=about, level="problem", found=found, advice=advice)
 
 
 def check_settings(settings: Settings) -> Iterator[Finding]:
@@ -47,6 +87,30 @@ def check_names(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield warning("settings", f"{name} is not a setting", "unset it, unless another program reads it")
 
 
+def setting_names() -> set[str]:
+    """Return the environment variables that are settings."""
+    names: set[str] = set()
+    for field, info in Settings.model_fields.items():
+        alias = info.validation_alias
+        names |= (
+            {str(choice) for choice in alias.choices} if isinstance(alias, AliasChoices) else {PREFIX + field.upper()}
+        )
+    return names
+
+
+def misspelt_settings(environment: Iterable[str]) -> dict[str, str | None]:
+    """Return variables with our prefix that never were settings, each with the most similar setting."""
+    known = {name.removeprefix(PREFIX): name for name in sorted(setting_names())}
+    ours = (
+        name.removeprefix(PREFIX) for name in sorted(environment) if name.startswith(PREFIX) and name not in REMOVED
+    )
+    unknown = [
+        name for name in ours if name not in known and name not in _OF_COMMANDS and not name.startswith(_SECRETS)
+    ]
+    near = {name: get_close_matches(name, known, n=1, cutoff=_ALIKE) for name in unknown}
+    return {PREFIX + name: known[meant[0]] if meant else None for name, meant in near.items()}
+
+
 def check_data_dir(settings: Settings) -> Iterator[Finding]:
     """Check that the data directory is writable, unless both stores are servers: then nothing is in it."""
     if settings.redis_url and settings.qdrant_url:
@@ -62,32 +126,28 @@ def check_data_dir(settings: Settings) -> Iterator[Finding]:
 
 def check_config(settings: Settings) -> Iterator[Finding]:
     """Check each entry of the mcp.json, without starting a server."""
-    path = settings.mcp_config or settings.data_dir / FILE_NAME
+    path = config_path(settings)
     try:
         followed = read_followed_config(settings)
     except FollowedConfigUnavailable as error:
         followed = None
         yield problem("mcp.json", f"cannot be read: {error}", "see the findings about Redis or the data directory")
     if followed:
-        yield from _check_followed(followed)
+        # the following process has stored this: it has its own environment variables
+        if followed.problem:
+            yield problem("mcp.json", followed.summary, f"correct {followed.path}; it is read again at once")
+        else:
+            yield ok("mcp.json", f"{followed.summary}; a Toolscale process follows it")
+        for entry in followed.left_out:
+            yield problem("mcp.json", f"left out: {entry}", f"correct the entry in {followed.path}")
+        with suppress(ConfigInvalid):  # on another machine, or reported above
+            yield from _check_programs(read_config(Path(followed.path), os.environ))
         if Path(followed.path) == path.resolve() or not settings.mcp_config:
             return
     elif not settings.mcp_config and not (settings.is_embedded and path.is_file()):
         yield ok("mcp.json", "no process follows one; servers come from events")
         return
     yield from _check_entries(path)
-
-
-def _check_followed(followed: FollowedConfig) -> Iterator[Finding]:
-    """Yield the state that the following process stored: it has its own environment variables."""
-    if followed.problem:
-        yield problem("mcp.json", followed.summary, f"correct {followed.path}; it is read again at once")
-    else:
-        yield ok("mcp.json", f"{followed.summary}; a Toolscale process follows it")
-    for entry in followed.left_out:
-        yield problem("mcp.json", f"left out: {entry}", f"correct the entry in {followed.path}")
-    with suppress(ConfigInvalid):  # on another machine, or reported above
-        yield from _check_programs(read_config(Path(followed.path), os.environ))
 
 
 def _check_entries(path: Path) -> Iterator[Finding]:
@@ -151,11 +211,16 @@ def check_policy(settings: Settings) -> Iterator[Finding]:
 
 def check_permissions(settings: Settings) -> Iterator[Finding]:
     """Check the permissions of files with commands, tokens, credentials and rules."""
-    config = settings.mcp_config or settings.data_dir / FILE_NAME
-    secret = [*_credential_files(settings.credentials_dir), *([config] if _has_credentials(config) else [])]
+    config, directory = config_path(settings), settings.credentials_dir
+    inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
+    # no name of a credential begins with a dot
+    secret = [path for path in inside if path.is_file() and not path.name.startswith(".")]
+    with suppress(ConfigInvalid):  # no file yet, or `check_config` reports it
+        if any(map(credentials_of, read_config(config, {}).targets.values())):
+            secret.append(config)
     # the files of callers and of producers have digests, which need no secrecy
-    public = _existing(config, settings.tokens_file, settings.producers_file, settings.policy_file)
-    for path in dict.fromkeys((*secret, *public)):
+    public = [config, settings.tokens_file, settings.producers_file, settings.policy_file]
+    for path in dict.fromkeys([*secret, *(each for each in public if each and each.is_file())]):
         mode = path.stat().st_mode
         if mode & _OTHERS_WRITE:
             yield problem("permissions", f"other users may write {path}", f"chmod go-w {path}")
@@ -163,18 +228,24 @@ def check_permissions(settings: Settings) -> Iterator[Finding]:
             yield warning("permissions", f"everyone may read {path}", f"chmod o-r {path}")
 
 
-def _credential_files(directory: Path | None) -> list[Path]:
-    """Return the files that an event may name: no name of a credential begins with a dot."""
-    inside = sorted(directory.iterdir()) if directory and directory.is_dir() else []
-    return [path for path in inside if path.is_file() and not path.name.startswith(".")]
-
-
-def _has_credentials(config: Path) -> bool:
+def check_model(settings: Settings) -> Iterator[Finding]:
+    """Check that the model embeds a text."""
+    model = settings.embedding_model
     try:
-        return any(map(credentials_of, read_config(config, {}).targets.values()))
-    except ConfigInvalid:
-        return False  # none yet, or `check_config` reports it
+        dimension = len(FastEmbedder(model).query("ready"))
+    except (ModelUnavailable, ConfigInvalid) as error:
+        fetched = "check the connection to the model hub, or set TOOLSCALE_EMBEDDING_MODEL to another model"
+        yield problem("model", str(error), _INSTALL_AGAIN if model == BUNDLED_MODEL else fetched)
+        return
+    yield ok("model", f"{model}, {dimension} dimensions")
 
 
-def _existing(*paths: Path | None) -> Iterator[Path]:
-    yield from (path for path in paths if path and path.is_file())
+def check_vocabularies(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001  # no setting changes them
+    """Check that the vocabulary of every encoding is the one that tiktoken expects; loading them takes 0.3 s."""
+    try:
+        for name in VOCABULARIES:
+            check_vocabulary(name, bundled_vocabularies())
+    except AssetInvalid as error:
+        yield problem("vocabularies", str(error), _INSTALL_AGAIN)
+        return
+    yield ok("vocabularies", ", ".join(ENCODINGS))

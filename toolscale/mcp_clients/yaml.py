@@ -17,10 +17,11 @@ def parse(text: str) -> object:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def put(text: str, key: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the text with this entry below `key`, as its first."""
-    if re.search(_entry(name), text, re.MULTILINE):
-        text = drop(text, key, name)
+def put(text: str, key: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text with these entries below `key`, as its first."""
+    for name in entries:
+        if re.search(_entry(name), text, re.MULTILINE):
+            text = drop(text, key, name)
     heading = re.compile(rf"^{re.escape(key)}:[ \t]*(?:\{{\}}|null|~)?[ \t]*(#.*)?\n", re.MULTILINE)
     if not heading.search(text) and key not in (yaml.safe_load(text) or {}):  # a second key would hide the first
         text += f"{'' if not text or text.endswith(chr(10)) else chr(10)}{key}:\n"
@@ -28,7 +29,7 @@ def put(text: str, key: str, name: str, value: Mapping[str, Any]) -> str:
     if not found:
         return text  # the check of the result rejects it
     first = re.match(r"(?:\s*\n|\s*#.*\n)*([ \t]+)\S", text[found.end() :])
-    lines = _dumped({name: value}).splitlines(keepends=True)
+    lines = _dumped(entries).splitlines(keepends=True)
     body = "".join((first[1] if first else "  ") + line for line in lines)
     comment = f"  {found[1]}" if found[1] else ""
     return f"{text[: found.start()]}{key}:{comment}\n{body}{text[found.end() :]}"

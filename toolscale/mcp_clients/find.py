@@ -1,0 +1,293 @@
+"""Servers in the files of clients, and the entries that cannot be imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from shared.errors import ConfigInvalid
+from shared.settings import Settings
+from shared.upstream.mcp_json import is_disabled, read_document, read_entry, server_id, variables_of
+from shared.upstream.target import StdioTarget, Target
+from toolscale.mcp_clients import jsonc
+from toolscale.mcp_clients.clients import CLIENTS, NAME, Client, ClientFile, ClientForm, Machine
+from toolscale.mcp_clients.editing import UNKNOWN, parsed, syntax_of
+from toolscale.mcp_clients.entries import (
+    OPERATORS_OWN,
+    NotImportable,
+    Object,
+    definition,
+    reject_unsupported,
+    started_in,
+    with_folders,
+)
+
+# Value of a variable that is not set here; it may be set where Toolscale runs.
+_STAND_IN = "http://not-set.invalid"
+_INPUT = re.compile(r"\$\{input:([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """An importable server with the entry to write; `unset` names its variables that are not set here."""
+
+    server_id: str
+    entry: dict[str, Any]
+    file: ClientFile
+    project: Path | None = None
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedEntry:
+    """An entry or a file that cannot be imported; the reason begins with its name and contains no secret."""
+
+    reason: str
+    file: ClientFile
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServers:
+    """All entries in the order of the files; `read` are the existing files."""
+
+    servers: tuple[FoundServer, ...]
+    skipped: tuple[SkippedEntry, ...]
+    read: tuple[ClientFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The servers of one scope in a file, the form of their entries, and the questions of VS Code by their ids."""
+
+    file: ClientFile
+    project: Path | None
+    servers: Object = field(default_factory=dict[str, Any])
+    form: ClientForm = CLIENTS[Client.CLAUDE]
+    disabled: frozenset[str] = frozenset()
+    questions: Object = field(default_factory=dict[str, Any])
+
+
+def find_servers(files: Iterable[ClientFile], machine: Machine, settings: Settings) -> FoundServers:
+    """Return the entries of these files; an invalid entry or file does not affect the others.
+
+    Raises:
+        ConfigInvalid: a file named by the user is unreadable, or has no servers in a known form.
+    """
+    read = tuple(file for file in files if file.is_required or file.path.is_file())
+    found = [each for file in read for each in _found_in(file, machine, settings)]
+    servers = tuple(each for each in found if isinstance(each, FoundServer))
+    return FoundServers(servers, tuple(each for each in found if isinstance(each, SkippedEntry)), read)
+
+
+def server_of_entry(name: str, entry: Object, file: ClientFile, machine: Machine, settings: Settings) -> FoundServer:
+    """Return the server of an entry that is not yet in this file.
+
+    Raises:
+        ConfigInvalid: the entry is invalid, or is Toolscale itself; the message begins with the name.
+    """
+    return _server(name, entry, _Section(file, file.project), machine, settings)
+
+
+def _found_in(file: ClientFile, machine: Machine, settings: Settings) -> Iterator[FoundServer | SkippedEntry]:
+    try:
+        sections = list(_sections(file, machine))
+        if file.is_required and not sections:
+            raise ConfigInvalid(
+                f"{file.path}: this {UNKNOWN}; expected an object 'mcpServers' or 'servers', or a client's settings"
+            )
+    except ConfigInvalid as error:
+        if file.is_required:
+            raise
+        yield SkippedEntry(str(error), file)
+        return
+    for section in sections:
+        for name, raw in section.servers.items():
+            try:
+                yield _server(name, raw, section, machine, settings)
+            except ConfigInvalid as error:
+                yield SkippedEntry(str(error), file)
+
+
+def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
+    """Yield the servers of each scope.
+
+    Raises:
+        ConfigInvalid: the file cannot be read, or the value of a key has another shape.
+    """
+    document = _read(file.path)
+    inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
+    asked = [cast("Object", each) for each in inputs if isinstance(each, dict)]
+    questions = {str(each.get("id")): str(each.get("description") or "") for each in asked}
+    disabled = _disabled_by_claude_code(file, machine)
+    for form in _forms_of(file.client, document):
+        for key in form.keys + form.unknown:
+            value = _value_at(document, key)
+            servers = None if key in form.unknown else _by_name(value)
+            if servers is None and value is not None:
+                raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
+            if servers:
+                yield _Section(file, file.project, servers, form, disabled, questions)
+    for path in _object(document, "projects"):  # Claude Code's servers of each project
+        project = _object(_object(document, "projects"), path)
+        off = _texts(project, "disabledMcpServers")
+        yield _Section(file, Path(path), _object(project, "mcpServers"), disabled=off, questions=questions)
+
+
+def _read(path: Path) -> Object:
+    """Return the object in a file of JSON (with comments), TOML or YAML, by its suffix.
+
+    Raises:
+        ConfigInvalid: the file cannot be read, or has another format.
+    """
+    if syntax_of(path) is jsonc:
+        return read_document(path)
+    try:
+        return parsed(path, path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{path}: {UNKNOWN}: {error}") from error
+
+
+def _forms_of(client: Client | None, document: Object) -> list[ClientForm]:
+    """Return the form of a client, or each form that a document may have."""
+    if client:
+        return [CLIENTS[client]]
+    holder = _object(document, "mcp")
+    kinds = [_object(holder, name).get("type") for name in holder]
+    possible = [Client.CLAUDE, Client.ZED, Client.CODEX, Client.GOOSE]
+    if "local" in kinds or "remote" in kinds:
+        possible.append(Client.OPENCODE)
+    return [CLIENTS[each] for each in possible]
+
+
+def _by_name(servers: object) -> Object | None:
+    """Return the entries of an object, or of a list of named objects; None for another value."""
+    if isinstance(servers, dict):
+        return cast("Object", servers)
+    if not isinstance(servers, list):
+        return None
+    listed = cast("list[object]", servers)
+    entries = [cast("Object", entry) for entry in listed if isinstance(entry, dict)]
+    named = {str(entry.get("name") or entry.get("uses")): entry for entry in entries}
+    return named if len(named) == len(listed) and "None" not in named else None
+
+
+def _disabled_by_claude_code(file: ClientFile, machine: Machine) -> frozenset[str]:
+    """Return the servers that the user disabled; Claude Code stores them in another file."""
+    state = machine.folders["claude"] / ".claude.json"
+    if file.client is not Client.CLAUDE or not file.project or not state.is_file():
+        return frozenset()
+    try:
+        project = _object(_object(_read(state), "projects"), str(file.project))
+    except ConfigInvalid:
+        return frozenset()  # that file is read too, and its error reported then
+    return _texts(project, "disabledMcpjsonServers")
+
+
+def _server(name: str, raw: object, section: _Section, machine: Machine, settings: Settings) -> FoundServer:
+    """Return the server with the entry to write.
+
+    Raises:
+        ConfigInvalid: it cannot be imported.
+    """
+    if not isinstance(raw, dict):
+        raise ConfigInvalid(f"{name}: expected an object")
+    try:
+        entry = {key: value for key, value in section.form.read(cast("Object", raw)).items() if value is not None}
+    except NotImportable as error:
+        raise ConfigInvalid(f"{name}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # a part of the entry has another type
+        raise ConfigInvalid(f"{name}: this {UNKNOWN}") from error
+    if is_disabled(entry) or name in section.disabled:
+        raise ConfigInvalid(f"{name}: it is disabled")
+    entry = with_folders(entry, machine.home, section.project)
+    reject_unsupported(name, entry)
+    _reject_questions(name, entry, section.questions)
+    variables = dict.fromkeys(variables_of(entry), _STAND_IN) | dict(machine.environ)
+    _, target = read_entry(name, entry, variables)
+    if _is_toolscale(server_id(name), target, settings):
+        raise ConfigInvalid(f"{name}: it is Toolscale itself")
+    own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)}
+    entry = started_in(definition(entry), section.project) | own
+    unset = tuple(sorted(variables_of(entry) - machine.environ.keys()))
+    return FoundServer(server_id(name), entry, section.file, section.project, unset)
+
+
+def _reject_questions(name: str, raw: Object, questions: Object) -> None:
+    """Reject an entry with values that VS Code requests from its user."""
+    if requested := _INPUT.search(str(raw)):
+        question = questions.get(requested[1])
+        shown = f" ({question})" if question else ""
+        variable = re.sub(r"\W+", "_", requested[1]).upper()
+        raise ConfigInvalid(
+            f"{name}: VS Code asks for {requested.group()}{shown}; add it by hand with ${{{variable}}}, "
+            "and set that variable where Toolscale runs"
+        )
+
+
+# --- Toolscale itself, whose import would index its own tools ---
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal")  # noqa: S104  # compared, not bound
+_PROGRAM = re.compile(r"toolscale(\.exe)?([\[=<>~!:@].*)?", re.IGNORECASE)
+
+
+def _is_toolscale(server_id: str, target: Target, settings: Settings) -> bool:
+    """Return whether an entry is Toolscale: by its name, its command or its address."""
+    if server_id.lower() == NAME or (isinstance(target, StdioTarget) and _starts_toolscale(target)):
+        return True
+    own = {(host.lower(), settings.port) for host in (*_LOOPBACK, settings.host, *settings.allowed_http_hosts)}
+    if public := _address(settings.public_url or ""):
+        own.add(public)
+    texts = [word for text in target.args for word in text.split()] if isinstance(target, StdioTarget) else [target.url]
+    found = [address for address in map(_address, texts) if address]  # a bridge has its URL among the arguments
+    return any(address in own or NAME in address[0].split(".") for address in found)
+
+
+def _starts_toolscale(target: StdioTarget) -> bool:
+    words = [word for text in (target.command, *target.args) for word in text.split()]
+    programs = [at for at, word in enumerate(words) if _PROGRAM.fullmatch(re.split(r"[\\/]", word)[-1])]
+    if programs and "serve" in words[programs[0] + 1 :]:
+        return True
+    return ("-m", "query") in pairwise(words) and "--stdio" in words
+
+
+def _address(url: str) -> tuple[str, int] | None:
+    """Return the host and the port of a URL, None for another text."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return parts.hostname.lower(), port or (443 if parts.scheme == "https" else 80)
+
+
+# --- parts of a document, of which each may have another type ---
+
+
+def _value_at(document: Object, dotted: str) -> object:
+    value: object = document
+    for key in dotted.split("."):
+        value = cast("Object", value).get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _object(holder: Object, key: str) -> Object:
+    found = holder.get(key)
+    return cast("Object", found) if isinstance(found, dict) else {}
+
+
+def _list(holder: Object, key: str) -> list[object]:
+    found = holder.get(key)
+    return cast("list[object]", found) if isinstance(found, list) else []
+
+
+def _texts(holder: Object, key: str) -> frozenset[str]:
+    return frozenset(each for each in _list(holder, key) if isinstance(each, str))

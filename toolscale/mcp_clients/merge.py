@@ -1,0 +1,81 @@
+"""Merge of the servers found into an `mcp.json`: additions, duplicates and conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal, cast
+
+from shared.upstream.mcp_json import server_id
+from toolscale.mcp_clients.entries import OPERATORS_OWN, Object, definition
+from toolscale.mcp_clients.find import FoundServer
+
+OnConflict = Literal["keep", "rename", "replace"]
+Became = Literal["added", "renamed", "replaced", "there already", "kept out"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutcome:
+    """The result for one server, and its name in the file; `kept out`: another server keeps the name."""
+
+    server: FoundServer
+    became: Became
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The new servers of the file, and the result for each server found."""
+
+    servers: dict[str, Any]
+    outcomes: tuple[MergeOutcome, ...]
+
+
+def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnConflict) -> Merged:
+    """Return the file's servers with the servers found. Idempotent: a second merge changes nothing.
+
+    On a conflict of names `keep` skips the server found, and `rename` adds it under a new name.
+    `replace` overwrites the entry of the file with the first server found, and keeps the operator's keys.
+    """
+    merged, outcomes = dict(servers), list[MergeOutcome]()
+    keys, present = {server_id(key): key for key in servers}, {server_id(key): servers[key] for key in servers}
+    settled = set[str]()
+    for server in candidates:
+        may_replace = on_conflict == "replace" and server.server_id not in settled
+        became, name = _outcome(server, present, may_rename=on_conflict == "rename", may_replace=may_replace)
+        outcomes.append(MergeOutcome(server, became, name))
+        if became == "kept out":
+            continue
+        settled.add(name)
+        if became != "there already":
+            replaced = present.get(name)
+            own: Object = cast("Object", replaced) if isinstance(replaced, dict) else {}
+            present[name] = server.entry | {key: own[key] for key in OPERATORS_OWN if key in own}
+            merged[keys.setdefault(name, name)] = present[name]
+    return Merged(merged, tuple(outcomes))
+
+
+def _outcome(server: FoundServer, present: Object, *, may_rename: bool, may_replace: bool) -> tuple[Became, str]:
+    """Return what becomes of a server beside those that are present, by their ids, and its name among them."""
+    names = _names(server)
+    name = next(names)
+    while name in present:
+        entry = present[name]
+        if isinstance(entry, dict) and definition(cast("Object", entry)) == definition(server.entry):
+            return "there already", name
+        name = next(names)
+    if name == server.server_id:
+        return "added", name
+    if may_rename:
+        return "renamed", name
+    return ("replaced" if may_replace else "kept out"), server.server_id
+
+
+def _names(server: FoundServer) -> Iterator[str]:
+    """Yield names for a server without end: its id, then the id with its origin and a number."""
+    yield server.server_id
+    origin = server_id(server.project.name if server.project else server.file.client or server.file.path.stem)
+    named = f"{server.server_id}-{origin}"
+    yield named
+    yield from (f"{named}-{number}" for number in count(2))
