@@ -42,7 +42,7 @@ from typing import IO, Any, TypeVar
 from benchmarks.corpora import ToolKey, read_queries, read_servers
 from benchmarks.harness import DATA, ROOT, Figures, Watches, command, keep, kept, made, percentile, report, table
 from benchmarks.retrieval import QUICK, SETS, Evaluation, QuerySet, score_cell
-from toolscale.demo.environments import PythonEnvironment
+from toolscale.demo.servers import PythonEnvironment
 
 K = 10
 PARTS = ("recall", "latency")

@@ -36,7 +36,7 @@ from benchmarks.model.texts import as_data, read_requests
 from shared.text.embedding import BundledModel, bundled_model
 from tests.support.tiny_model import LAYERS, POSITIONS, WORDS, tiny_data, tiny_weights
 from tests.support.tiny_retrieval import write_lines
-from toolscale.demo.environments import PythonEnvironment
+from toolscale.demo.servers import PythonEnvironment
 
 BATCH = 16
 LOCK = ROOT / "benchmarks" / "model" / "requirements.lock"
