@@ -55,7 +55,7 @@ TEST_PROCESSES ?= 4
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 quick: $(COMPILED) ## the tests that start no processes, within a minute
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-dev} $(PYTEST) -m "not process and not slow"
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) -m "not process and not slow"
 
 test: $(COMPILED) ## the tests of a working day, in minutes: those of `quick`, and a case of each kind of process
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-dev} $(PYTEST) -m "not slow"

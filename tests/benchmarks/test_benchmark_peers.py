@@ -28,6 +28,8 @@ from benchmarks.peers import (
 from benchmarks.retrieval import QUICK, SETS
 from tests.support.tiny_retrieval import write_retrieval_data
 
+pytestmark = pytest.mark.process
+
 MISSING = Candidate("missing", "no_such_module", None, "nothing")
 (SET,) = (query_set for query_set in SETS if query_set.name == QUICK)
 

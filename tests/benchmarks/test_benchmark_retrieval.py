@@ -16,6 +16,8 @@ from benchmarks.retrieval import DOCUMENTS, Judged, bm25, dense, document_table,
 from shared.catalog import Candidates
 from tests.support.tiny_retrieval import write_lines
 
+pytestmark = pytest.mark.process
+
 
 def tool(server: str, name: str, description: str) -> dict[str, object]:
     return {"server": server, "name": name, "description": description, "inputSchema": {"type": "object"}}

@@ -12,6 +12,8 @@ import yaml
 
 from tests.support.monitoring import ROOT, RULES, alerts
 
+pytestmark = pytest.mark.process
+
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PROMTOOL = shutil.which("promtool")
 

@@ -24,6 +24,8 @@ from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.reference.settings import variable
 from workers.celery_app import SHUTDOWN_GRACE_S
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 # The services that connect to MCP servers.
 CONNECTED = {"worker", "notifications", "query"}

@@ -18,6 +18,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "shared" / "assets"
 PACKAGES = ("shared", "workers", "query", "toolscale")

@@ -1,4 +1,4 @@
-"""How many examples property tests make: HYPOTHESIS_PROFILE is dev, ci (the default) or nightly."""
+"""How many examples property tests make: HYPOTHESIS_PROFILE is quick, dev, ci (the default) or nightly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 DEFAULT = "ci"
-_EXAMPLES = {"dev": 20, DEFAULT: 100, "nightly": 1000}
+_EXAMPLES = {"quick": 5, "dev": 20, DEFAULT: 100, "nightly": 1000}
 
 
 def load_profile() -> None:
