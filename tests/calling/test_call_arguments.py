@@ -244,39 +244,39 @@ def test_of_a_schema_that_is_not_checked_the_names_are(
     check_arguments(definition(WITHOUT_LIMIT | more), {"name": [1], "inner": {"name": []}})
 
 
+OBJECTS: dict[str, Any] = {"properties": {"a": {"type": "object"}}}
+DOUBLING = {f"l{number}": {"allOf": [{"$ref": f"#/$defs/l{number + 1}"}] * 2} for number in range(40)}
 ANCHORED = {
     "$defs": {f"d{number}": {"$anchor": f"a{number}"} for number in range(400)},
     "allOf": [{"$ref": f"#a{number}"} for number in range(40)],
 }
 # the library goes on with its own dialect where a schema names one
 UNBOUNDED = {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": EVIL}
+COSTLY: dict[str, tuple[dict[str, Any], object]] = {
+    "many values": ({"properties": {"a": {"items": {"items": {"type": "object"}}}}}, [[0] * 100] * 5_000),
+    "doubling references": ({"$defs": {**DOUBLING, "l40": OBJECTS}, "$ref": "#/$defs/l0"}, [0]),
+    "large schema": ({"allOf": [OBJECTS] * 5_000}, [0]),
+    "large definition": (OBJECTS | {"$defs": {f"d{number}": {"type": "no such type"} for number in range(5_000)}}, [0]),
+    "anchors": (OBJECTS | ANCHORED, [0]),
+    "another dialect": ({"properties": {"a": UNBOUNDED}}, "a" * 40 + "!"),
+    "recursion": ({**UNBOUNDED, "properties": {"a": {"$ref": "#"}}}, "a" * 40 + "!"),
+}
 
 
-DOUBLING = {f"l{number}": {"allOf": [{"$ref": f"#/$defs/l{number + 1}"}] * 2} for number in range(40)}
-COSTLY: list[Any] = [
-    {"$defs": {**DOUBLING, "l40": {}}, "$ref": "#/$defs/l0"},
-    {"properties": {"a": {"items": {}}}},
-    {"properties": {"a": {"items": {"items": {"allOf": [{}] * 20}}}}},
-    {"allOf": [{"type": "object"}] * 5_000},
-    {"$defs": {f"d{number}": {"type": "no such type"} for number in range(5_000)}},
-    ANCHORED,
-    {"properties": {"b": UNBOUNDED}},
-    {**UNBOUNDED, "properties": {"b": {"$ref": "#"}}},
-]
+@pytest.mark.parametrize(("schema", "value"), COSTLY.values(), ids=COSTLY)
+def test_a_verdict_that_would_take_long_is_not_given_although_the_value_is_wrong(
+    schema: dict[str, Any], value: object
+) -> None:
+    with little_work():
+        check_arguments(definition(schema), {"a": value})
 
 
 @pytest.mark.parametrize(
-    "schema",
-    COSTLY,
-    ids=lambda schema: json.dumps(schema)[:60],
+    ("schema", "value"),
+    [(OBJECTS, [0]), (COSTLY["many values"][0], [[0]]), ({"properties": {"a": {"pattern": EVIL}}}, "a" * 40 + "!")],
 )
-def test_a_verdict_that_would_take_long_is_not_given(schema: object) -> None:
-    costly = definition(schema)
-    arguments = {"a": [[0] * 100] * 5_000, "b": "a" * 40 + "!"}
-
-    check_arguments(costly, {})
-    with little_work():
-        check_arguments(costly, arguments)
+def test_the_same_values_are_wrong_by_schemas_of_less_work(schema: dict[str, Any], value: object) -> None:
+    assert problem(schema, {"a": value})[0].startswith("parameters.a")
 
 
 JSON = st.recursive(

@@ -30,7 +30,7 @@ from tests.support.calling import calling, catalogue_of, started, tool_of
 from tests.support.hostile.messages import result
 from tests.support.hostile.processes import callable_stdio, callable_target
 from tests.support.hostile.scripted_http import Exchange, scripted_http
-from tests.support.hostile.scripts import GOOD
+from tests.support.hostile.scripts import GOOD, answers, on_call
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -71,6 +71,9 @@ async def together(*calls: Callable[[], Any]) -> list[str]:
         for call in calls:
             tasks.start_soon(note, call)
     return said
+
+
+quick = on_call(answers(FINE))
 
 
 class Holding:
@@ -196,8 +199,6 @@ async def test_a_name_server_that_does_not_answer_holds_up_calls_of_its_server_a
             answered.wait(60)
         return fast
 
-    quick = Holding()
-    quick.released.set()
     tools = [tool_of("lost", "one"), tool_of("s", "one")]
     with scripted_http(quick) as running:
         fast = HttpTarget(running.url)
@@ -219,8 +220,6 @@ async def test_a_host_that_is_named_by_other_addresses_each_time_keeps_its_conne
         methods.append(exchange.method)
         quick(exchange)
 
-    quick = Holding()
-    quick.released.set()
     with scripted_http(respond) as running:
         targets: dict[str, Target] = {}
         async with calling(targets, tool_of("s", "one")) as client:
