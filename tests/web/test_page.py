@@ -254,7 +254,7 @@ async def test_while_the_index_is_down_the_page_says_so() -> None:
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/servers", "/ui/servers/s", "/ui/find?q=alert", "/ui/history"])
 async def test_nothing_that_a_server_says_becomes_markup(path: str, usage: Usage) -> None:
-    told = {"last_error": HOSTILE, "declared_name": HOSTILE, "protocol_version": HOSTILE}
+    told: dict[str, Any] = {"last_error": HOSTILE, "declared_name": HOSTILE, "protocol_version": HOSTILE}
     rejected = [RejectedTool(name=HOSTILE, reason=HOSTILE)]
     index = index_of(make_tool("s", HOSTILE, f"alert {HOSTILE}\ud800", groups=[HOSTILE]), rejected=rejected, **told)
 
