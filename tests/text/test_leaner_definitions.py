@@ -13,9 +13,9 @@ from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
 from shared.catalog import ToolDefinition
-from shared.text.leaner import leaner, shared_sentences
 from shared.text.tokens import counter, json_text, model_text
 from tests.support.profiles import examples
+from toolscale.lint.leaner import leaner, shared_sentences
 
 COUNT = counter("cl100k_base")
 DRAFT_7, DRAFT_2020 = "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.catalog import Encoding
 from shared.text.bm25 import prose_terms, words
-from shared.text.leaner import DEFINITIONS, Leaner, labels, leaner, removals_named, shared_sentences
 from shared.text.tokens import DESCRIPTION, Counter, Field, counter, parameters_of, tokens_by_field
 from toolscale.lint.findings import Finding, Level, RuleId, broken, worst_first
+from toolscale.lint.leaner import DEFINITIONS, Leaner, labels, leaner, removals_named, shared_sentences
 
 if TYPE_CHECKING:
     from shared.catalog import Listing, ToolDefinition
