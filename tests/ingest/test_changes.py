@@ -150,13 +150,14 @@ def test_a_server_whose_first_list_is_empty_has_its_first_list_later(path: Write
 
 
 def test_the_tools_of_an_index_without_a_document_count_as_accepted(path: WritePath, tmp_path: Path) -> None:
-    offer(path, SAFE, definition("b"))
+    titled = definition("c", "subtracts two numbers")
+    offer(path, SAFE, definition("b"), titled)
     newer = write_path(tmp_path / "new")
     path.deps = replace(path.deps, intents=newer.deps.intents)
 
-    offer(path, POISONED, definition("b"))
+    offer(path, POISONED, definition("b"), with_fields(titled, title="Another title"))
 
-    assert marks(path) == {"a": _since(path, "a"), "b": None}
+    assert marks(path) == {"a": _since(path, "a"), "b": None, "c": None}
     assert document(path).changed["a"].accepted == SAFE.wire
 
 
