@@ -31,6 +31,7 @@ def servers(path: Path) -> Any:
 def test_a_command_and_a_url_are_added_as_a_client_writes_them(tmp_path: Path) -> None:
     run("add", "time", "--env", "TZ=UTC", "--", "uvx", "mcp-server-time", "--local-timezone", "UTC")
     run("add", "docs", "--url", "https://docs.example/mcp", "--header", "Authorization=Bearer ${DOCS_TOKEN}")
+    run("add", "mail", "--url", "https://mail.example/mcp", "--group", "office", "--group", "mail")
 
     assert servers(tmp_path / "mcp.json") == {
         "time": {"command": "uvx", "args": ["mcp-server-time", "--local-timezone", "UTC"], "env": {"TZ": "UTC"}},
@@ -39,6 +40,7 @@ def test_a_command_and_a_url_are_added_as_a_client_writes_them(tmp_path: Path) -
             "url": "https://docs.example/mcp",
             "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"},
         },
+        "mail": {"type": "http", "url": "https://mail.example/mcp", "groups": ["mail", "office"]},
     }
 
 

@@ -154,7 +154,8 @@ def running_at(place: Place) -> tuple[Instance, str | None]:
         if place.own_url:
             return Instance(place.own_url, secret=os.environ.get("TOOLSCALE_TOKEN", "")), None
         raise ServiceUnreachable(
-            f"no service of {place.data_dir} runs over HTTP; start `toolscale serve` with this directory, or pass --url"
+            f"no service of {place.data_dir} runs over HTTP; start `toolscale serve` with this directory, or set "
+            "TOOLSCALE_URL to the address of one that runs, such as http://127.0.0.1:8765"
         )
     try:
         _, body = requested(instance, "GET", "/healthz")

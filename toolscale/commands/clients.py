@@ -123,7 +123,7 @@ def import_servers(
     if not as_json:
         _print_import(imported, candidates)
         if writes:
-            _print_written(target, backup, settings)
+            _print_written(target, backup, settings, clients_start_it=connect)
     show = print_notes if as_json else print_lines
     moved = [(move, _apply(move.plan, show, is_confirmed=yes, writes=apply)) for move in moves]
     for problem in problems:
@@ -286,11 +286,13 @@ def _difference(before: str, after: str, path: str) -> Iterator[Text]:
         yield Text(printable(line), style="bold" if number < 2 else _STYLES.get(line[:1], ""))  # noqa: PLR2004  # the names
 
 
-def _print_written(target: McpJson, backup: Path | None, settings: Settings) -> None:
+def _print_written(target: McpJson, backup: Path | None, settings: Settings, *, clients_start_it: bool) -> None:
     print_notes(f"\nWritten: {printable(str(target.path))}")
     if backup:
         lost = "; only it still has the comments" if target.has_comments else ""
         print_notes(f"Backup: {printable(str(backup))}{lost}")
+    if clients_start_it:
+        return
     is_usual = target.path == (settings.data_dir / FILE_NAME).resolve()
     served = "" if is_usual else f" --config {printable(str(target.path))}"
     print_notes(f"Serve it: toolscale serve{served}")

@@ -28,6 +28,10 @@ from toolscale.mcp_clients.find import server_of_entry
 from toolscale.mcp_clients.merge import merge
 
 NameArgument = Annotated[str, typer.Argument(help="The server's name in the file.", show_default=False)]
+GroupOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A group whose callers see its tools; repeat it for several.", show_default=False),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -43,6 +47,7 @@ def add(
     url: ServerUrlOption = None,
     env: EnvOption = None,
     header: HeaderOption = None,
+    group: GroupOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
@@ -54,6 +59,7 @@ def add(
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     target = read_mcp_json(config_path(settings))
     entry = entry_of(command or [], url, env or [], header or [])
+    entry |= {"groups": sorted(set(group))} if group else {}
     server = server_of_entry(name, entry, named_file(target.path), this_machine(), settings)
     (outcome,) = (merged := merge(target.servers, [server], "keep")).outcomes
     if outcome.became == "kept out":
