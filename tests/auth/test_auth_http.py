@@ -94,6 +94,14 @@ async def test_only_post_is_answered_at_the_mcp_path(known: Authentication, meth
     assert answer.headers["allow"] == "POST"
 
 
+@pytest.mark.parametrize(
+    ("header", "status"), [({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)]
+)
+async def test_a_web_page_that_was_led_to_this_port_is_refused(header: dict[str, str], status: int) -> None:
+    async with http_client(app_of(FakeIndex())) as http:
+        assert (await http.post("/mcp", json=PING, headers=ACCEPT | header)).status_code == status
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_health_is_told_to_everyone(known: Authentication, path: str) -> None:
     async with http_client(app_of(FakeIndex(), known)) as http:

@@ -149,14 +149,6 @@ def test_a_call_needs_no_handshake_so_that_any_replica_can_answer_it(url: str) -
     check(answer.json()["result"]["structuredContent"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("header", "status"), [({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)]
-)
-def test_a_web_page_that_was_led_to_this_port_is_refused(url: str, header: dict[str, str], status: int) -> None:
-    assert httpx2.post(url, json={}, headers=header).status_code == status
-
-
 def test_a_signal_ends_the_service_with_exit_code_0_and_the_index_can_be_opened_again(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         with query_process(tmp_path) as process:
@@ -184,7 +176,6 @@ def test_every_line_on_stderr_is_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ({"TOOLSCALE_HOST": "0.0.0.0"}, "TOOLSCALE_ALLOW_UNAUTHENTICATED_BIND"),
         ({"TOOLSCALE_PORT": "70000"}, "setting port"),
         ({"TOOLSCALE_LOG_LEVEL": "LOUD"}, "log_level"),
     ],
