@@ -71,6 +71,27 @@ def test_a_write_that_comes_after_those_of_another_run_is_made_good_whatever_it_
             return  # the reconciliation has no more steps
 
 
+@pytest.mark.parametrize("was_stopped_by", ["down", "silence"])
+def test_a_return_during_which_the_intents_are_lost_at_any_step_ends_in_the_truth(
+    open_store: OpenStore, was_stopped_by: str
+) -> None:
+    for step in count():
+        world = ChaosWithoutRetries(open_store)
+        world.say("up", "a")
+        world.settle()
+        world.happen("a", was_stopped_by)
+        world.silent.clear()
+        world.say("up", "a")
+        world.steps.interruptions = [*[lambda: None] * step, world.lose_all_intents, world.sweep]
+        world.settle()
+        was_lost, world.steps.interruptions = world.was_wiped, []
+        world.change_tools("a", {})
+
+        world.teardown()
+        if not was_lost:
+            return  # the reconciliations have no more steps
+
+
 def test_a_stop_killed_at_any_step_is_in_the_record_or_the_next_reconciliation_completes_it(tmp_path: Path) -> None:
     for step in count():
         world = ChaosWithoutRetries(sqlite_in(tmp_path))

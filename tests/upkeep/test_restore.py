@@ -58,10 +58,14 @@ def test_a_restored_source_takes_down_its_removed_servers(path: WritePath) -> No
     }  # fmt: skip
 
 
-def test_running_servers_are_reconciled_at_once_and_stopped_ones_are_not(path: WritePath) -> None:
+def test_every_server_is_reconciled_at_once_but_a_stopped_one_is_not_listed(path: WritePath) -> None:
     restore_if_lost(path.deps.intents, path.deps.index)
+    path.world.servers["stopped"] = ServerTimeout("stopped", "")
 
-    assert sorted(path.deps.intents.claim_due(10)) == ["fails", "runs"]
+    assert sorted(path.deps.intents.claim_due(10)) == ["fails", "runs", "stopped"]
+    reconcile("stopped", path.deps)
+    assert intent(path, "stopped").due_at is None
+    assert present(path.deps.index.server("stopped")).status == "stopped"
 
 
 def test_an_event_since_the_loss_is_not_overwritten(path: WritePath) -> None:

@@ -24,6 +24,8 @@ RESTORE_SOURCE = "toolscale/restore"
 
 # Not a valid server id, because of the space.
 REBUILD_LEASE = "the rebuilding"
+# More events than a run that began before the loss can know of: its commit must not confirm what is restored.
+EVENTS_SINCE_LISTED = 1_000
 # In the past by any clock.
 DUE_AT_ONCE = 0.0
 
@@ -73,27 +75,26 @@ def _unlist(index: ToolIndex, intents: Intents) -> None:
 def restore_if_lost(intents: Intents, index: ToolIndex) -> None:
     """Insert an intent for every server of the index into a store that is new or lost its data; else do nothing.
 
-    Safe to repeat and to interrupt: existing intents stay, and the store is marked complete last.
+    Safe to repeat and to interrupt: existing intents stay, and the store is marked complete last. Stopped servers are
+    reconciled once too, without a listing: a run from before the loss may have written that they run.
     """
     if intents.is_complete():
         return
     restored = 0
     for record in index.servers():
-        is_down = record.status == "stopped"
         intent = Intent(
             server_id=record.server_id,
-            status="stopped" if is_down else "running",
+            status="stopped" if record.status == "stopped" else "running",
             announcement=ServerAnnouncement(
                 server_id=record.server_id, groups=record.groups, labels=record.labels, **record.endpoint.model_dump()
             ),
             source=record.source or RESTORE_SOURCE,
-            # above every generation in the index
-            desired=record.generation if is_down else record.generation + 1,
+            desired=record.generation + EVENTS_SINCE_LISTED,
             committed=record.generation,
             failures=record.failures,
             listed_at=record.last_listed_at,
             catalogue_id=record.catalogue_id,
-            due_at=None if is_down else DUE_AT_ONCE,
+            due_at=DUE_AT_ONCE,
         )
         restored += intents.insert_if_absent(intent)
     intents.mark_complete()
