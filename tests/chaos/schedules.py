@@ -257,7 +257,7 @@ class Chaos(Tallied):
                 record is None
                 or intent is None
                 or record.groups != within
-                or (record.status == "stopped") != (status == "stopped")
+                or {record.status == "stopped", intent.status == "stopped"} != {status == "stopped"}
                 or any(state.status != record.status for state in self.index.tool_states(server_id).values())
             ):
                 self.send(up(server_id, sorted(within)))
