@@ -245,7 +245,7 @@ def title(doc: str | None) -> Iterator[str]:
     """Yield the docstring of a benchmark as the beginning of its report."""
     first, _, body = (doc or "").partition("\n")
     yield f"# {first.rstrip('.')}"
-    yield body.strip()
+    yield body.strip("\n").rstrip()
 
 
 def head(doc: str | None, figures: Figures) -> Iterator[str]:
