@@ -8,7 +8,7 @@ Both run in turns, so that both meet the same noise of the machine; `ratio` is o
 All that is used is public: commands, events, MCP requests, and the log lines `server_indexed` and `event_recorded`.
 
 `--only reads`: `toolscale serve` lists generated servers, and ends; then `python -m query` of both builds answers the
-same requests, a batch of one build after that of the other, from one client as plain HTTP.
+same requests as plain HTTP, a batch of one build after that of the other, from one client, and from 16 and 50 at once.
 
 `--only writes`: a life is a composition on empty stores. It lists new servers, after a first one that loads the model;
 then copies of the first, and all again, of which none has changed, so that the processor seconds of this resync are the
@@ -31,6 +31,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -82,7 +83,7 @@ Event = dict[str, Any]
 class Plan:
     """Sizes of a run.
 
-    Reads: servers of each catalogue, rounds, and requests of each kind in a round.
+    Reads: servers of each catalogue, rounds, and requests of each kind in a round; five times as many of a crowd.
     Writes: `new` servers with tools of their own, `copies` of the first one, `busy` ones with events, and lives.
     """
 
@@ -96,6 +97,7 @@ class Plan:
     events: int
     busy: int
     lives: int
+    crowds: tuple[int, ...] = (16, 50)
     seed: int = 20260704
 
 
@@ -175,32 +177,40 @@ def other_requests(tool: str) -> dict[str, Request]:
 
 @dataclass(frozen=True, slots=True)
 class QueryService:
-    """A query service that answers one request after the other."""
+    """A running query service."""
 
     url: str
     pid: int
     client: httpx2.Client
 
-    def answer(self, requests: Sequence[Request]) -> float:
-        """Return the processor time of the service for each request, in ms.
+    def answer(self, requests: Sequence[Request], clients: int = 1) -> float:
+        """Return the processor time of the service for each request, in ms; so many clients send them at once.
 
         Raises:
             RuntimeError: an answer is an error.
         """
         began_s = processor_s(self.pid)
-        for request in requests:
-            headers = {
-                "accept": "application/json, text/event-stream",
-                "mcp-protocol-version": REVISION,
-                "mcp-method": request.method,
-                **({"mcp-name": request.params["name"]} if "name" in request.params else {}),
-            }
-            body = {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": {**request.params, "_meta": _META}}
-            path = f"/mcp/{TOOLSET}" if request.has_toolset else "/mcp"
-            response = self.client.post(self.url + path, headers=headers, json=body)
-            if not response.is_success or '"isError":true' in response.text:
-                raise RuntimeError(f"{request} was answered with {response.status_code}: {response.text[:500]}")
+        with ThreadPoolExecutor(clients) as senders:
+            for _ in senders.map(self._answer, requests):
+                pass
         return (processor_s(self.pid) - began_s) * 1e3 / len(requests)
+
+    def _answer(self, request: Request) -> None:
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": REVISION,
+            "mcp-method": request.method,
+            **({"mcp-name": request.params["name"]} if "name" in request.params else {}),
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": request.method, "params": {**request.params, "_meta": _META}}
+        path = f"/mcp/{TOOLSET}" if request.has_toolset else "/mcp"
+        response = self.client.post(self.url + path, headers=headers, json=body)
+        if not response.is_success or '"isError":true' in response.text:
+            raise RuntimeError(f"{request} was answered with {response.status_code}: {response.text[:500]}")
+
+    def memory_mib(self) -> float:
+        """Return the resident memory of the service, in MiB."""
+        return psutil.Process(self.pid).memory_info().rss / MIB
 
 
 @contextmanager
@@ -234,7 +244,12 @@ def measure_reads(builds: Sequence[Path], plan: Plan, watches: Watches) -> list[
 
 def _reads(builds: Sequence[Path], servers: int, plan: Plan) -> Figures:
     fleet = Fleet(kind="generated", servers=servers, tools=plan.tools, seed=plan.seed)
-    texts = iter(queries((plan.rounds + 1) * plan.requests, plan.seed))
+    crowd = 5 * plan.requests
+    texts = iter(queries((plan.rounds + 1) * (plan.requests + crowd * len(plan.crowds)), plan.seed))
+
+    def searches(count: int) -> list[Request]:
+        return [called("find_tool", {"tool_description": text}) for text in islice(texts, count)]
+
     rounds: list[dict[str, list[float]]] = []
     with running_fleet(fleet) as running, ExitStack() as stack:
         urls = {server.server_id: server.url for server in running.servers()}
@@ -242,19 +257,24 @@ def _reads(builds: Sequence[Path], servers: int, plan: Plan) -> Figures:
         first = next(iter(urls))
         others = other_requests(f"{first}:{definitions(first, plan.tools, plan.seed)[0]['name']}")
         for _ in range(plan.rounds + 1):
-            searches = [called("find_tool", {"tool_description": text}) for text in islice(texts, plan.requests)]
-            batches: dict[str, list[Request]] = {
-                "find_tool, never asked before": searches,
-                "find_tool, asked before": searches,
-                **{name: [request] * plan.requests for name, request in others.items()},
+            new = searches(plan.requests)
+            batches: dict[str, tuple[list[Request], int]] = {
+                "find_tool, never asked before": (new, 1),
+                "find_tool, asked before": (new, 1),
+                **{f"find_tool, {clients} clients": (searches(crowd), clients) for clients in plan.crowds},
+                **{name: ([request] * plan.requests, 1) for name, request in others.items()},
             }
-            rounds.append({name: [each.answer(batch) for each in services] for name, batch in batches.items()})
+            rounds.append({name: [each.answer(*batch) for each in services] for name, batch in batches.items()})
+        memory = [[each.memory_mib()] for each in services]
     measured = rounds[1:]  # the first one warms up
     method = f"{plan.rounds} rounds of {plan.requests} of each kind"
     return {
         "title": f"At {servers * plan.tools:,} tools",
         "note": f"Processor time of the service for a request, in ms: {method}.",
-        "rows": [compared(name, *zip(*(each[name] for each in measured), strict=True)) for name in measured[0]],
+        "rows": [
+            *(compared(name, *zip(*(each[name] for each in measured), strict=True)) for name in measured[0]),
+            compared("memory at the end, MiB", *memory),
+        ],
     }
 
 
