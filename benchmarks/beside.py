@@ -83,7 +83,8 @@ Event = dict[str, Any]
 class Plan:
     """Sizes of a run.
 
-    Reads: servers of each catalogue, rounds, and requests of each kind in a round; five times as many of a crowd.
+    Reads: servers of each catalogue, rounds, and requests of each kind in a round. `crowds` are clients at once; each
+    crowd sends as many requests as the largest has clients.
     Writes: `new` servers with tools of their own, `copies` of the first one, `busy` ones with events, and lives.
     """
 
@@ -244,7 +245,7 @@ def measure_reads(builds: Sequence[Path], plan: Plan, watches: Watches) -> list[
 
 def _reads(builds: Sequence[Path], servers: int, plan: Plan) -> Figures:
     fleet = Fleet(kind="generated", servers=servers, tools=plan.tools, seed=plan.seed)
-    crowd = 5 * plan.requests
+    crowd = max(plan.crowds)
     texts = iter(queries((plan.rounds + 1) * (plan.requests + crowd * len(plan.crowds)), plan.seed))
 
     def searches(count: int) -> list[Request]:
