@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 DEFAULT = "ci"
-_EXAMPLES = {"quick": 5, "dev": 20, DEFAULT: 100, "nightly": 1000}
+_EXAMPLES = {"quick": 5, "dev": 10, DEFAULT: 100, "nightly": 1000}
 
 
 def load_profile() -> None:
