@@ -279,7 +279,7 @@ def test_an_interruption_ends_a_repetition_and_blames_nobody(server: ListedServe
 def test_as_many_sessions_are_kept_as_have_room(
     server: ListedServer, listings: Listings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lister_module, "MOST_RECORDED_BYTES", 1_000)
+    monkeypatch.setattr(lister_module, "MOST_RECORDED_BYTES", lister_module.SESSION_BYTES + 1_000)
     for pages, sessions in (([tool("one")], 1), ([tool("one", token_hex(1_000))], 3), ([tool("one")], 4)):
         server.pages = [pages]
         for _ in range(2):

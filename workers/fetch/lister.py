@@ -31,8 +31,10 @@ PROBE_AFTER_S = 3600.0
 REJECTED_WITHIN_S = 5.0
 # A lister that holds so many servers forgets them all, since ids may come and go.
 MOST_REMEMBERED = 100_000
-# Compressed definitions of recorded sessions: those of some 4,000 servers of 20 tools.
-MOST_RECORDED_BYTES = 16 << 20
+# Recorded sessions with their compressed definitions: those of some 4,000 servers of 20 tools.
+MOST_RECORDED_BYTES = 32 << 20
+# The requests of a session in memory.
+SESSION_BYTES = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,8 @@ class _Listed:
 
     @property
     def recorded_bytes(self) -> int:
-        """Return the bytes of the recorded definitions."""
-        return len(self.recorded.definitions) if self.recorded else 0
+        """Return the bytes of what is recorded."""
+        return SESSION_BYTES + len(self.recorded.definitions) if self.recorded else 0
 
 
 class Lister:
