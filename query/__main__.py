@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Generator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import structlog
@@ -24,7 +24,7 @@ from query.usage.usage import open_usage
 from query.web.routes import page_routes
 from shared.errors import ToolscaleError
 from shared.index.versions import open_index_versions
-from shared.intents.intents import Intents, open_intents
+from shared.intents.intents import open_intents
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
@@ -90,14 +90,10 @@ def _catalogue(settings: Settings) -> Generator[Catalogue]:
         closing(open_usage(settings)) as usage,
         recorded(live_catalogue(live, settings), usage) as catalogue,
         sampling(usage, catalogue.ledger, catalogue.encoding),
-        _workers_intents(settings) as intents,
+        # the workers know the next reconciliations
+        closing(open_intents(settings)) if settings.redis_url else nullcontext() as intents,
     ):
         yield replace(catalogue, intents=intents)
-
-
-def _workers_intents(settings: Settings) -> AbstractContextManager[Intents | None]:
-    """Open the intents of the workers, which know the next reconciliations; there are none without Redis."""
-    return closing(open_intents(settings)) if settings.redis_url else nullcontext()
 
 
 if __name__ == "__main__":

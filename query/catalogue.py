@@ -64,7 +64,7 @@ class Catalogue:
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
     intents: Intents | None = None
-    """The intents of the servers; None if this process cannot read them, as beside workers without Redis."""
+    """The intents of the servers; None if this process cannot read them."""
     read_policy: ReadPolicy = no_policy
     resync_interval_s: float = 0.0
     stdio_resync_interval_s: float = 0.0

@@ -16,7 +16,7 @@ from shared.intents import times
 from shared.intents.intent import Backlog, DeadLetter
 from shared.intents.storage import Kind, Lease, NoteName, Replacement
 from shared.service.every import every
-from shared.service.redis import DEAD_LETTERS, redis_errors
+from shared.service.redis import redis_errors
 
 if TYPE_CHECKING:
     import redis
@@ -25,6 +25,7 @@ SERVERS = "toolscale:servers"
 DUE = "toolscale:due"
 REVISION = "toolscale:revision"
 CHANGES = "toolscale:changes"
+DEAD_LETTERS = "toolscale:dead-letters"
 
 _redis_errors = partial(redis_errors, IntentsUnavailable)
 

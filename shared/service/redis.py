@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 NO_CLUSTER = "Redis Cluster is not supported, since one command reads several keys; use one Redis, or Sentinel"
-DEAD_LETTERS = "toolscale:dead-letters"
-"""The list of rejected events and messages: the workers write it, and the query service counts it."""
 
 _SENTINEL_SCHEMES = ("sentinel", "redis+sentinel")
 _REQUIREMENTS = {"cert_required": "required", "cert_optional": "optional", "cert_none": "none"}

@@ -17,9 +17,9 @@ from shared.events import MAX_GROUPS, MAX_LABELS, MAX_LABELS_BYTES, ServerAnnoun
 from shared.intents.definitions import MAX_TEXT_BYTES, ChangedDefinition, Definitions
 from shared.intents.intent import DEAD_LETTER_LIMIT
 from shared.intents.intents import Intents
-from shared.intents.redis import DUE, SERVERS, RedisStorage
+from shared.intents.redis import DEAD_LETTERS, DUE, SERVERS, RedisStorage
 from shared.intents.transitions import RetryPolicy
-from shared.service.redis import DEAD_LETTERS, connect
+from shared.service.redis import connect
 from tests.support.reference import redis_bounds as bounds
 from workers.emit import Emitter
 from workers.fetch.definitions import MAX_NAME_CHARACTERS
