@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 import time_machine
@@ -17,6 +19,9 @@ from tests.support.fake_redis import FakeRedisServer
 from tests.support.profiles import load_profile
 from tests.support.redis_server import redis_server
 from tests.support.warm import forking, shared_fork_server
+
+if TYPE_CHECKING:
+    from tests.support.client_homes import Write
 
 _SERVER = pytest.StashKey[ExitStack]()
 
@@ -148,3 +153,31 @@ def own_redis_url(tmp_path: Path) -> Generator[str]:
     """A real Redis for one test alone, which it may stop or kill."""
     with redis_server(tmp_path) as url:
         yield url
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home directory of a person on Linux without clients, whose present directory is the empty `project`."""
+    names = ("XDG_CONFIG_HOME", "APPDATA", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "TOOLSCALE_MCP_CONFIG")
+    for variable in names:
+        monkeypatch.delenv(variable, raising=False)
+    home = tmp_path / "home"
+    (home / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(home / "data"))
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.chdir(home / "project")
+    return home
+
+
+@pytest.fixture
+def write(home: Path) -> Write:
+    """Write a file below the home directory: a text as it is, or a document as JSON."""
+
+    def write(name: str, document: object) -> Path:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((document if isinstance(document, str) else json.dumps(document)).encode())
+        return path
+
+    return write

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from shared.catalog import Encoding, ToolDefinition
 from shared.errors import ConfigInvalid, CountFailed
 from shared.settings import load_settings
 from shared.text.tokens import Counter, estimate_tool
+from tests.support.client_homes import Write
 from tests.support.profiles import examples
 from toolscale import costs
 from toolscale.costs import (
@@ -33,31 +33,6 @@ from toolscale.costs import (
 )
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
-Write = Callable[[str, object], Path]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in ("XDG_CONFIG_HOME", "APPDATA", "CLAUDE_CONFIG_DIR", "TOOLSCALE_MCP_CONFIG"):
-        monkeypatch.delenv(variable, raising=False)
-    home = tmp_path / "home"
-    (home / "project").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(home / "data"))
-    monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.chdir(home / "project")
-    return home
-
-
-@pytest.fixture
-def write(home: Path) -> Write:
-    def write(name: str, document: object) -> Path:
-        path = home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document), encoding="utf-8")
-        return path
-
-    return write
 
 
 def found(**overrides: object) -> tuple[set[str], list[Path]]:

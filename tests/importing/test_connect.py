@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +13,19 @@ from typer.testing import CliRunner, Result
 
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
-from tests.support.client_homes import FIXTURES
+from tests.support.client_homes import FIXTURES, Write
 from toolscale.app import app
 from toolscale.mcp_clients.clients import CLIENTS, Client, Machine, client_files, file_to_connect
 from toolscale.mcp_clients.editing import edited, parsed, syntax_of
 from toolscale.mcp_clients.find import find_servers
 
-Write = Callable[[str, str], Path]
-
 # Continue's servers are in its config.yaml, and Toolscale gets a file of its own.
 OWN_FILE = {Client.CONTINUE: ".continue/mcpServers/toolscale.json"}
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "TOOLSCALE_MCP_CONFIG"):
-        monkeypatch.delenv(variable, raising=False)
-    home = tmp_path / "home"
-    (home / "project").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(home / "data"))
-    monkeypatch.chdir(home / "project")
+@pytest.fixture(autouse=True)
+def program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/opt/bin/toolscale"])
-    return home
-
-
-@pytest.fixture
-def write(home: Path) -> Write:
-    def write(name: str, text: str) -> Path:
-        path = home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-        return path
-
-    return write
 
 
 def run(*arguments: str, answer: str = "") -> Result:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +13,12 @@ from typer.testing import CliRunner, Result
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from shared.upstream.mcp_json import read_config
-from tests.support.client_homes import FIXTURES
+from tests.support.client_homes import FIXTURES, Write
 from toolscale.app import app
 from toolscale.mcp_clients.clients import Client, ClientFile, Machine, client_files
 from toolscale.mcp_clients.find import FoundServers, find_servers
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
-Write = Callable[[str, object], Path]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in ("XDG_CONFIG_HOME", "APPDATA", "CLAUDE_CONFIG_DIR", "TOOLSCALE_MCP_CONFIG"):
-        monkeypatch.delenv(variable, raising=False)
-    home = tmp_path / "home"
-    (home / "project").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(home / "data"))
-    monkeypatch.chdir(home / "project")
-    return home
-
-
-@pytest.fixture
-def write(home: Path) -> Write:
-    def write(name: str, document: object) -> Path:
-        path = home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
-        return path
-
-    return write
 
 
 def run(*arguments: str) -> Result:

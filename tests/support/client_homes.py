@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from toolscale.mcp_clients.clients import Client
+
+Write = Callable[[str, object], Path]
+"""Writes a file below the home directory, and returns its path: the fixture `write`."""
 
 
 @dataclass(frozen=True)
