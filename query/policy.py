@@ -5,18 +5,17 @@ The first rule whose conditions all hold decides; without one, the call is allow
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from shared.errors import ConfigInvalid
 from shared.service.files import WatchedFile
-from shared.validation import first_problem
+from shared.upstream.options import Text
+from shared.upstream.server_rules import PolicyTables, read_policy_file
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -31,7 +30,6 @@ Annotation = Literal[
 # The group of a caller who sees everything, as in the token file.
 EVERYTHING = "*"
 
-Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
@@ -76,10 +74,8 @@ class CallerRules:
         return "allow"
 
 
-class Policy(BaseModel):
+class Policy(PolicyTables):
     """The content of the file; without rules, every call is allowed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rules: tuple[Rule, ...] = ()
 
@@ -110,16 +106,9 @@ def read_policy(path: Path) -> Policy:
     """Return the policy of a file.
 
     Raises:
-        ConfigInvalid: the file is unreadable, is not TOML, or has an invalid rule.
+        ConfigInvalid: the file is unreadable, is not TOML, or has an invalid table.
     """
-    try:
-        return Policy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        raise ConfigInvalid(f"{path}: {first_problem(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigInvalid(f"{path}: expected TOML in UTF-8: {error}") from error
+    return read_policy_file(path, Policy)
 
 
 def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:

@@ -4,7 +4,7 @@
                     "docs": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}}}
 
 VS Code uses `servers` instead of `mcpServers`, and comments. `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced
-from the environment. An entry may have `groups` and `labels` for Toolscale; `disabled: true` skips it.
+from the environment. An entry may have `groups`, `labels` and options for Toolscale; `disabled: true` skips it.
 This file is the only source of commands: an event cannot contain a command.
 """
 
@@ -29,12 +29,14 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    field_validator,
 )
 
 from shared.catalog import OPERATOR_SOURCE
 from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.service.files import FileSignature, file_signature
+from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 
@@ -46,7 +48,7 @@ SERVERS_KEYS = ("mcpServers", "servers")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _ANY_LIST = TypeAdapter(list[Any])
 _ANY_OBJECT = TypeAdapter(dict[str, Any])
-_ENTRY_KEYS = frozenset(
+_ENTRY_KEYS = OPTION_KEYS | frozenset(
     ("type", "command", "args", "env", "cwd", "url", "serverUrl", "headers", "groups", "labels", "disabled")
 )
 _SIMILAR = 0.8
@@ -75,7 +77,7 @@ class Config:
     """The valid servers of a file with their targets, and the problems of the others.
 
     `named` contains the ids of all servers that should run, also those with a problem. `entries` has the entries of the
-    valid ones as they are written, by server id.
+    valid ones as they are written, and `options` what they set, both by server id.
     """
 
     announcements: tuple[ServerAnnouncement, ...] = ()
@@ -83,6 +85,7 @@ class Config:
     problems: tuple[EntryProblem, ...] = ()
     named: frozenset[str] = frozenset()
     entries: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
+    options: Mapping[str, ServerOptions] = field(default_factory=dict[str, ServerOptions])
 
     def events(self) -> list[ServerUp]:
         """Return a server-up event for each usable server."""
@@ -95,7 +98,7 @@ def _http_url(url: str) -> str:
     return url
 
 
-class Entry(BaseModel):
+class Entry(OptionKeys):
     """One server of the file; keys for clients only are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -103,14 +106,21 @@ class Entry(BaseModel):
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
     command: Annotated[str, StringConstraints(min_length=1)] | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict[str, str])
     cwd: str | None = None
     url: Annotated[str, AfterValidator(_http_url)] | None = Field(
         None, validation_alias=AliasChoices("url", "serverUrl")
     )
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
     groups: frozenset[Group] = frozenset()
-    labels: dict[Label, Label] = {}
+    labels: dict[Label, Label] = Field(default_factory=dict[Label, Label])
+
+    @field_validator("labels")
+    @classmethod
+    def _checked_state(cls, labels: dict[str, str]) -> dict[str, str]:
+        if (stateful := labels.get(STATEFUL, "false")) not in ("true", "false"):
+            raise ValueError(f"expected 'true' or 'false' under {STATEFUL!r}, got {stateful!r}")
+        return labels
 
 
 class ConfigFile:
@@ -127,6 +137,7 @@ class ConfigFile:
         self._signature: FileSignature = None
         self._found: Config | ConfigInvalid | None = None
         self._targets: dict[str, Target] = {}
+        self._options: dict[str, ServerOptions] = {}
 
     def config(self) -> Config:
         """Return the servers of the file: the same object as long as the file does not change.
@@ -161,6 +172,12 @@ class ConfigFile:
             self._current()
             return self._targets
 
+    def options(self, server_id: str, /) -> ServerOptions | None:
+        """Return the options in the entry of a server, None if the file does not name it; kept as its target is."""
+        with self._lock:
+            self._current()
+            return self._options.get(server_id)
+
     def entry(self, server_id: str, /) -> object:
         """Return the entry of a server as it is written in the file; None while it, or the file, is invalid."""
         with self._lock:
@@ -180,6 +197,7 @@ class ConfigFile:
             return error
         kept = {server_id: target for server_id, target in self._targets.items() if server_id in config.named}
         self._targets = kept | dict(config.targets)
+        self._options = {each: self._options[each] for each in kept} | dict(config.options)
         return config
 
 
@@ -199,23 +217,25 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
     problems: list[EntryProblem] = []
     named: set[str] = set()
     written: dict[str, object] = {}
+    options: dict[str, ServerOptions] = {}
     for name, raw in entries.items():
         if is_disabled(raw):  # checked before variables are expanded, since a disabled entry may lack them
             continue
         named.add(server_id(name))
         try:
-            announcement, target = read_entry(name, raw, environ)
+            announcement, target, its_options = read_entry(name, raw, environ)
             if announcement.server_id in targets:
                 raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
             announcements.append(announcement)
             targets[announcement.server_id], written[announcement.server_id] = target, raw
+            options[announcement.server_id] = its_options
         except ConfigInvalid as error:
             problems.append(EntryProblem(name=name, reason=str(error).removeprefix(f"{name}: ")))
-    return Config(tuple(announcements), targets, tuple(problems), frozenset(named), written)
+    return Config(tuple(announcements), targets, tuple(problems), frozenset(named), written, options)
 
 
-def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[ServerAnnouncement, Target]:
-    """Return the announcement and the target of a server.
+def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[ServerAnnouncement, Target, ServerOptions]:
+    """Return the announcement, the target and the options of a server.
 
     Raises:
         ConfigInvalid: the entry is invalid; the message begins with the server and quotes no value.
@@ -224,7 +244,8 @@ def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[Serv
     try:
         entry = Entry.model_validate(_expand(raw, environ, name))
         written = str(_value_of(raw, "url") or _value_of(raw, "serverUrl"))
-        return _server(name, entry, _shown(entry.url, written))
+        announcement, target = _server(name, entry, _shown(entry.url, written))
+        return announcement, target, entry.options(is_stateful=entry.labels.get(STATEFUL) == "true")
     except ValidationError as error:
         raise ConfigInvalid(f"{name}: {first_problem(error, 'entry')}") from error
     except RecursionError as error:

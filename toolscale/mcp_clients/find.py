@@ -210,7 +210,7 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     reject_unsupported(name, entry)
     _reject_questions(name, entry, section.questions)
     variables = dict.fromkeys(variables_of(entry), _STAND_IN) | dict(machine.environ)
-    _, target = read_entry(name, entry, variables)
+    _, target, _ = read_entry(name, entry, variables)
     if _is_toolscale(server_id(name), target, settings):
         raise ConfigInvalid(f"{name}: it is Toolscale itself")
     own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)}

@@ -1,0 +1,76 @@
+"""The options of one server, which only its operator sets: its tools, the time of a call, and whether it has state.
+
+They are keys of its entry in the `mcp.json`, or of a table in the policy file; an event never sets them.
+
+    {"mcpServers": {"mail": {"command": "mail-mcp", "excludeTools": ["delete_*"], "timeout": 120000}}}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
+
+STATEFUL = "stateful"
+"""The label of an entry whose server keeps state for a session: `"true"` or `"false"`."""
+
+LONGEST_TIMEOUT_S = 3_600.0
+"""As of the setting for all servers; clients allow days."""
+
+# The fewest milliseconds of a client that counts in them: Claude Code ignores fewer, and Cline and Roo count seconds.
+FEWEST_MS = 1_000
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The options of one server; without any, all of its tools, and the time of all servers.
+
+    `include_tools` and `exclude_tools` are names or shell patterns; None includes all tools, and an exclusion wins.
+    """
+
+    include_tools: tuple[str, ...] | None = None
+    exclude_tools: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    is_stateful: bool = False
+
+    def offers(self, tool: str) -> bool:
+        """Return whether this tool of the server may be found and called."""
+        return (self.include_tools is None or _names(self.include_tools, tool)) and not _names(self.exclude_tools, tool)
+
+
+class OptionKeys(BaseModel):
+    """The keys of options, which an entry and a table of the policy file have in common."""
+
+    model_config = ConfigDict(frozen=True)
+
+    include_tools: tuple[Text, ...] | None = Field(None, alias="includeTools")
+    exclude_tools: tuple[Text, ...] = Field((), alias="excludeTools")
+    timeout: Annotated[float, Field(gt=0)] | None = Field(
+        None, validation_alias=AliasChoices("timeout", "tool_timeout", "toolTimeout")
+    )
+    """Milliseconds; seconds if fewer than FEWEST_MS."""
+    timeout_sec: Annotated[float, Field(gt=0)] | None = Field(None, alias="tool_timeout_sec")
+    """Seconds, as Codex writes them."""
+
+    def options(self, *, is_stateful: bool) -> ServerOptions:
+        """Return the options of these keys."""
+        return ServerOptions(self.include_tools, self.exclude_tools, self._timeout_s(), is_stateful)
+
+    def _timeout_s(self) -> float | None:
+        timeout_s = self.timeout_sec
+        if timeout_s is None and self.timeout is not None:
+            timeout_s = self.timeout if self.timeout < FEWEST_MS else self.timeout / 1_000
+        return None if timeout_s is None else min(timeout_s, LONGEST_TIMEOUT_S)
+
+
+OPTION_KEYS = frozenset(("includeTools", "excludeTools", "timeout", "tool_timeout", "toolTimeout", "tool_timeout_sec"))
+"""The keys of options as they are written."""
+
+
+def _names(patterns: tuple[str, ...], tool: str) -> bool:
+    # a name may have characters of a pattern: what excludes it must not fail to match it
+    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)
