@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Generator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -18,18 +19,22 @@ from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.listener import open_listener
 from query.mcp import caller_of_request, service_of
 from query.service import HttpServer, grace_s_of, tune_interpreter
+from query.sign_in import SOURCE, SignInFlows
+from query.sign_in_routes import SignInRoutes
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
 from query.web.routes import page_routes
-from shared.errors import ToolscaleError
+from shared.errors import EventInvalid, ToolscaleError
 from shared.index.versions import open_index_versions
 from shared.intents.intents import open_intents
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings, warn_of_removed_settings
+from shared.sign_in.store import open_sign_ins
 from shared.text.embedding import FastEmbedder
+from shared.upstream.dial import dialler_for
 
 _log = structlog.get_logger()
 
@@ -64,9 +69,15 @@ def serve(settings: Settings) -> None:
         closing(open_listener(settings, authentication_of(settings))) as listener,
         _catalogue(settings) as catalogue,
     ):
-        server = service_of(catalogue, upstreams_of(settings), caller_of_request)
-        metrics = metrics_route(catalogue, listener, is_open=settings.metrics_public)
-        routes = [*page_routes(catalogue, listener), metrics, *api_routes(catalogue, listener)]
+        dialler, sign_ins = dialler_for(settings, full_environment()), open_sign_ins(settings)
+        flows = SignInFlows(dialler, sign_ins, catalogue.response_policy.kept, listener, partial(_resync, catalogue))
+        server = service_of(catalogue, upstreams_of(settings, dialler), caller_of_request, flows)
+        routes = [
+            *page_routes(catalogue, listener),
+            metrics_route(catalogue, listener, is_open=settings.metrics_public),
+            *api_routes(catalogue, listener),
+            *SignInRoutes(catalogue, flows, sign_ins, listener).routes(),
+        ]
         tune_interpreter()
         HttpServer(
             server,
@@ -77,6 +88,13 @@ def serve(settings: Settings) -> None:
             followed_config=catalogue.followed_config,
             grace_s=grace_s_of(settings),
         ).run()
+
+
+def _resync(catalogue: Catalogue, server_id: str) -> None:
+    """Request a listing with the tokens of a new sign-in; the next sweep of the workers finds it."""
+    if catalogue.intents:
+        with suppress(EventInvalid):  # it was never announced
+            catalogue.intents.request(server_id, SOURCE)
 
 
 @contextmanager

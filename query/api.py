@@ -22,14 +22,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from query.backup import Kind
-from query.caller import ANYONE
-from query.endpoint import Endpoint
+from query.endpoint import Endpoint, is_operator
 from query.servers import server, servers
 from query.tool import CATALOGUE_UNREACHABLE
 from query.toolsets.advice import AdviceRequest, advice_for
 from query.toolsets.offers import with_toolset_scope
 from query.turns import run_in_thread
-from query.usage.report import is_unrestricted, report_for
+from query.usage.report import report_for
 from shared.errors import (
     ArgumentsInvalid,
     HistoryUnavailable,
@@ -233,7 +232,7 @@ class _Answering:
         self._is_local = is_local
 
     async def __call__(self, request: Request, caller: Caller) -> Response:
-        may_operate = self._may_operate(request, caller)
+        may_operate = is_operator(request, caller, is_local=self._is_local)
         if self._needs == "operate" and not may_operate:
             return _error(HTTPStatus.FORBIDDEN, f"this needs the permission {self._needs}, for all groups")
         body = bytearray()
@@ -246,14 +245,6 @@ class _Answering:
         if self._needs == "operate":  # outside the turns of searches, since it may take long
             return await anyio.to_thread.run_sync(answer)
         return await run_in_thread(caller.name, answer)
-
-    def _may_operate(self, request: Request, caller: Caller) -> bool:
-        if caller is ANYONE:
-            # Without authentication, only this machine may operate. A web page of another port of it may not: its
-            # browser sends a body of plain text to any address, with the origin of the page.
-            _, _, origin = request.headers.get("origin", "").partition("://")
-            return self._is_local and origin in ("", request.headers.get("host"))
-        return "operate" in caller.permissions and is_unrestricted(caller)
 
     def _answer(self, request: Request, caller: Caller, body: bytes, *, may_operate: bool) -> Response:
         handler = self._handlers.get(request.method, next(iter(self._handlers.values())))  # HEAD comes with GET

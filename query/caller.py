@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shared.catalog import Scope, Selection
+from shared.upstream.auth import SERVICE
 
 Permission = Literal["catalog:read", "tools:call", "toolsets:write", "operate"]
 PERMISSIONS: frozenset[Permission] = frozenset(get_args(Permission))
@@ -20,6 +21,7 @@ class Caller:
     """A named caller that sees the tools of its `groups`; with None, of all servers, those without groups included.
 
     `toolset` restricts it to the tools of that name, which it can call directly. `selection` holds them after lookup.
+    Without `has_token`, it is whoever reaches a service without authentication, or the operator over stdio.
     Definitions above `budget_tokens` together bring a warning; those above `limit_tokens` are left out.
     """
 
@@ -30,6 +32,15 @@ class Caller:
     budget_tokens: int | None = None
     limit_tokens: int | None = None
     selection: Selection | None = None
+    has_token: bool = True
+
+    @property
+    def identity(self) -> str:
+        """Return the name under which this caller signs in to servers: empty for the operator, as for the service.
+
+        Without tokens, no caller differs from the operator.
+        """
+        return self.name if self.has_token else SERVICE
 
     @property
     def scope(self) -> Scope:
@@ -43,9 +54,9 @@ class Caller:
 
 
 # The caller of a service without authentication, which listens only on loopback.
-ANYONE = Caller("anyone")
+ANYONE = Caller("anyone", has_token=False)
 
 
 def operator(groups: frozenset[str] | None = None, toolset: str | None = None) -> Caller:
     """Return the caller over stdio, who started this process and can read the operator's files."""
-    return Caller("operator", groups, toolset=toolset)
+    return Caller("operator", groups, toolset=toolset, has_token=False)

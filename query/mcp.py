@@ -82,6 +82,7 @@ if TYPE_CHECKING:
 
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.sign_in import SignInFlows
 
 HISTORY_UNREACHABLE = "What was saved cannot be read at the moment. Try again in a few seconds."
 
@@ -126,10 +127,13 @@ def caller_of_request(context: RequestContext) -> Caller:
 
 
 def service_of(
-    catalogue: Catalogue, upstreams: Upstreams | None = None, authenticate: Authenticate = caller_or_anyone
+    catalogue: Catalogue,
+    upstreams: Upstreams | None = None,
+    authenticate: Authenticate = caller_or_anyone,
+    flows: SignInFlows | None = None,
 ) -> Server[Any]:
-    """Return the MCP server of this catalogue; without upstreams, no tool can be called."""
-    handlers = builtin_tools(catalogue, upstreams)
+    """Return the MCP server of this catalogue; without upstreams no tool is called, without flows nobody signs in."""
+    handlers = builtin_tools(catalogue, upstreams, flows)
     toolsets, reader = toolsets_of(catalogue, handlers), ReadResource(catalogue, upstreams) if upstreams else None
     return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader, upstreams)
 

@@ -54,7 +54,7 @@ class ServerRow:
     def needs_attention(self) -> bool:
         """Return whether an operator should look at the server."""
         has_unusual_tools = bool(self.record.rejected or self.record.marked or self.record.unaccepted)
-        return self.state in ("failing", "stale", "quarantined") or has_unusual_tools
+        return self.state in ("failing", "stale", "quarantined", "sign-in") or has_unusual_tools
 
 
 @dataclass(frozen=True, slots=True)

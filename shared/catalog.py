@@ -153,10 +153,11 @@ class StoredDocument(BaseModel):
 
 Status = Literal["running", "stopped", "quarantined"]
 
-ServerState = Literal["quarantined", "failing", "stale", "waiting", "installing", "stopped", "listed"]
+ServerState = Literal["quarantined", "sign-in", "failing", "stale", "waiting", "installing", "stopped", "listed"]
 """The words for a server's state, from the one to look at first to the usual one.
 
-`quarantined`: its tools are hidden after too many failures. `failing`: never listed, and its last listing failed.
+`quarantined`: its tools are hidden after too many failures. `sign-in`: a person has to sign in to it, and the tools of
+an earlier listing are found. `failing`: never listed, and its last listing failed.
 `stale`: its tools are those of an earlier listing, since the last one failed. `waiting`: it was not listed yet.
 `installing`: the same of a stdio server, which may install packages at its first start. `listed`: its tools are found.
 """
@@ -264,6 +265,7 @@ class ServerRecord(StoredDocument):
     last_listed_at: float | None = None
     stale_since: float | None = None
     last_error: str | None = None
+    needs_sign_in: bool = False
     failures: int = 0
     next_reconcile_at: float | None = None
 
@@ -272,6 +274,8 @@ class ServerRecord(StoredDocument):
         """Return the state of the server, as the page, `toolscale ls` and the metrics name it."""
         if self.status != "running":
             return self.status
+        if self.stale_since is not None and self.needs_sign_in:
+            return "sign-in"
         if self.stale_since is not None:
             return "failing" if self.last_listed_at is None else "stale"
         if self.is_listed:

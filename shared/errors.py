@@ -16,12 +16,14 @@
     │   ├── ServiceUnreachable    a running service did not answer the command line
     │   ├── KeysUnavailable       the keys for JWTs could not be fetched
     │   ├── CursorsUnavailable    the store of cursors did not answer
+    │   ├── SignInsUnavailable    the store of sign-ins did not answer
     │   ├── FollowedConfigUnavailable  the state of the followed mcp.json cannot be read or stored
     │   ├── HistoryUnavailable    the history of savings (Redis or the data directory) did not answer
     │   └── LeaseHeld             another reconciliation of this server is running
     └── Permanent                 a person has to change something first
         ├── EventInvalid          an event violates the contract; names the field
         ├── ServerAuthRequired    401 or 403: credentials are missing or wrong
+        ├── SignInRequired        a ServerAuthRequired: a person has to sign in to the server
         ├── ProtocolViolation     not MCP: broken JSON, a repeated cursor, no common protocol version
         ├── ServerFlooded         the server sent more messages than it may
         ├── NotificationsUnsupported  the server does not notify of changes
@@ -52,9 +54,12 @@ import copy
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import Enum, auto
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from shared.quoting import quoted_name
+
+if TYPE_CHECKING:
+    from shared.upstream.auth import Challenge
 
 
 class ToolscaleError(Exception):
@@ -188,6 +193,13 @@ class ServerAuthRequired(ServerError, Permanent):
     """The server requires other credentials (401 or 403)."""
 
 
+class SignInRequired(ServerAuthRequired):
+    """A person has to sign in to the server, or to agree to more scopes; with the server's `challenge`, where it is."""
+
+    delivery = Delivery.NOT_SENT
+    challenge: "Challenge | None" = None
+
+
 class ProtocolViolation(ServerError, Permanent):
     """The server violates the MCP specification."""
 
@@ -286,6 +298,10 @@ class KeysUnavailable(Retryable):
 
 class CursorsUnavailable(Retryable):
     """The store of cursors did not answer."""
+
+
+class SignInsUnavailable(Retryable):
+    """The store of sign-ins did not answer."""
 
 
 class FollowedConfigUnavailable(Retryable):

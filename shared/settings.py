@@ -121,6 +121,11 @@ class Settings(BaseSettings):
     credential_hosts: Annotated[CredentialHosts | None, NoDecode] = None
     """Hosts for each credential, `github=*.github.com jira=http://jira.lan:8080`; unset: allowed hosts, over https."""
 
+    secret_key: Annotated[str, StringConstraints(pattern=r"^[^,]{32,}(,[^,]{32,})*$")] | None = Field(
+        default=None, repr=False
+    )
+    """Encrypts sign-ins, 32 characters or more, `new,old` while it is replaced; unset: a key file in `data_dir`."""
+
     # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
     """The bundled model, or any model of fastembed; a new model becomes active when all tools are embedded with it."""

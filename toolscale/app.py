@@ -51,6 +51,9 @@ COMMANDS = {
         logs=True,
     ),
     "remove": Source("config:remove", RUN, ("toolscale remove docs",), logs=True),
+    "login": Source("sign_in:login", RUN, ("toolscale login linear", "toolscale login linear --no-browser")),
+    "logout": Source("sign_in:logout", RUN, ("toolscale logout linear", "toolscale logout --caller ann")),
+    "sign-ins": Source("sign_in:sign_ins", INSPECT, ("toolscale sign-ins",)),
     "costs": Source("costs:costs", INSPECT, ("toolscale costs --config .demo/mcp.json",), logs=True),
     "lint": Source(
         "lint:lint",

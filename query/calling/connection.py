@@ -148,12 +148,15 @@ class Connection:
         self._slots = MessageSlots(slot)
         self._allowance = Allowance()
         self._mask = Mask(credentials_of(target))
+        self._credentials = credentials_of(target)
         self._state = SessionState(
             server_id,
             anyio.CancelScope(deadline=anyio.current_time() + self._open_within_s),
             secrets_of(target),
             may_hold_large=self._slots.try_acquire,
             allowance=self._allowance,
+            has_tokens=isinstance(target, HttpTarget) and target.tokens is not None,
+            on_token=self._hide,
         )
         self._client: Client | None = None  # while the session is open
         self._was_opened = False
@@ -162,6 +165,10 @@ class Connection:
         self._ended = anyio.Event()
         self._takes_calls = True
         self._drained = anyio.Event()  # no call is in flight, and no more are taken
+
+    def _hide(self, _: str) -> None:
+        """Mask the access tokens of this session too, in what the server sends from now on."""
+        self._mask = Mask(sorted({*self._credentials, *self._state.secrets}, key=len, reverse=True))
 
     @property
     def accepts_calls(self) -> bool:
@@ -346,7 +353,8 @@ class Connection:
             broke = self._error or self._broke()
             return broke.with_delivery(_delivery_at_end(broke, exchange))
         if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
-            return to_answer_error(self._state, error, status).with_delivery(_delivery_of_status(status))
+            failure = to_answer_error(self._state, error, status, exchange.challenge)
+            return failure.with_delivery(_delivery_of_status(status))
         words = answered(self._state, error, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
         failed.code = error.code

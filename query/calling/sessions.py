@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,7 +18,8 @@ from query.calling.limits import Admission, CallLimits, ResultSlot
 from shared.catalog import Endpoint, ServerRecord
 from shared.errors import CallsExhausted, Delivery, ServerError, ServerTimeout, ServerUnreachable, ToolscaleError
 from shared.text.invisible import mark_text
-from shared.upstream.target import StdioTarget, Target
+from shared.upstream.auth import LISTING, SERVICE, Requester
+from shared.upstream.target import HttpTarget, StdioTarget, Target
 
 # A server may work for some seconds without a message.
 LONG_SILENCE_S = 10.0
@@ -27,6 +28,9 @@ LOOKUP_THREADS = 16
 
 Dial = Callable[[str, Endpoint], Target]
 """Resolves a server's id and endpoint to an allowed target; blocks, and raises a ServerError."""
+
+Authenticate = Callable[[Target, str, Mapping[str, str], Requester], Target]
+"""Returns the target of a server with these labels as the requester may use it."""
 
 ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives progress, the total if it is known, and a message."""
@@ -69,13 +73,14 @@ def _ignore(_: ServerError) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class CallResources:
-    """The caller's side of a call: where progress goes, and the slot for a large result.
+    """The caller's side of a call: where progress goes, the slot for a large result, and for whom it is made.
 
     `on_failover` is called with the error of each replica that another replaces.
     """
 
     progress: Progress
     slot: ResultSlot
+    requester: Requester = LISTING
     on_failover: Callable[[ServerError], None] = _ignore
 
     @property
@@ -84,14 +89,23 @@ class CallResources:
         return self.slot.owner
 
 
-class Sessions:
-    """The connections to servers, in one event loop."""
+class SessionKey(NamedTuple):
+    """A server, and the caller to whom a connection to it belongs; SERVICE: callers share it."""
 
-    def __init__(self, resolve_target: Dial, limits: CallLimits, admission: Admission) -> None:
-        self._resolve_target = resolve_target
+    server_id: str
+    owner: str
+
+
+class Sessions:
+    """The connections to servers, in one event loop: one for each server and identity of its requesters."""
+
+    def __init__(
+        self, resolve_target: Dial, authenticate: Authenticate, limits: CallLimits, admission: Admission
+    ) -> None:
+        self._resolve_target, self._authenticate = resolve_target, authenticate
         self._limits = limits
         self._admission = admission
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[SessionKey, Connection] = {}
         self._not_ended: dict[Connection, asyncio.Task[None]] = {}
         self._lookups: dict[tuple[str, Endpoint], asyncio.Task[Target]] = {}
         self._lookup_threads = anyio.CapacityLimiter(LOOKUP_THREADS)
@@ -111,14 +125,14 @@ class Sessions:
         began = anyio.current_time()
         target: Target | None = None
         with deadline.scope:
-            target = await self._resolve(server)
+            target = await self._resolve(server, resources.requester)
             result = await self._call(server, send, target, resources, deadline)
             await resources.progress.drain()
             return result
         if not deadline.is_connected:
             reason = _not_connected(target, deadline.connect_by - began, self._limits.start_timeout_s)
             raise ServerTimeout(server.server_id, reason).with_delivery(Delivery.NOT_SENT)
-        raise self._out_of_time(server.server_id, began, resources.slot)
+        raise self._out_of_time(key_of(server.server_id, target), began, resources.slot)
 
     async def open(self, server: ServerRecord) -> None:
         """Return once the connection to a server is open, without a call.
@@ -128,7 +142,7 @@ class Sessions:
             ServerError: it cannot be opened.
         """
         with anyio.move_on_after(self._limits.timeout_s):
-            connection = await self._connection(server, await self._resolve(server))
+            connection = await self._connection(server, await self._resolve(server, LISTING))
             await connection.opened()
             return
         raise ServerTimeout(server.server_id, f"no connection within {self._limits.timeout_s:g} s")
@@ -151,30 +165,35 @@ class Sessions:
         if ending := [*self._not_ended.values(), *self._tasks]:
             await asyncio.wait(ending)
 
-    def has_connection(self, server_id: str) -> bool:
-        """Return whether a connection to the server accepts calls."""
-        connection = self._connections.get(server_id)
+    def has_connection(self, server_id: str, requester: Requester) -> bool:
+        """Return whether a connection of the requester to the server accepts calls."""
+        connection = self._of(server_id, requester)
         return connection is not None and connection.accepts_calls
 
-    def note_cancellation(self, server_id: str, began: float, slot: ResultSlot) -> bool:
+    def note_cancellation(self, server_id: str, began: float, slot: ResultSlot, requester: Requester) -> bool:
         """Return whether the server sent nothing since a call began that its caller cancelled.
 
         The connection is retired after a long silence only: it may have the state of other callers.
         """
-        used = self._connections.get(server_id)
+        used = self._of(server_id, requester)
         if self._waits_for_slot(used, slot) or (used and not used.is_silent_since(began)):
             return False
         if used and anyio.current_time() - began >= LONG_SILENCE_S:
             used.retire_if_silent_since(began)
         return True
 
-    def may_have_state(self, server_id: str) -> bool:
-        """Return whether the server may keep state for the connection to it."""
-        connection = self._connections.get(server_id)
+    def may_have_state(self, server_id: str, requester: Requester) -> bool:
+        """Return whether the server may keep state for the requester's connection to it."""
+        connection = self._of(server_id, requester)
         return connection is not None and connection.may_have_state
 
-    async def _resolve(self, server: ServerRecord) -> Target:
-        """Return the target; calls of one server share a lookup, which outlives their cancellation."""
+    def _of(self, server_id: str, requester: Requester) -> Connection | None:
+        """Return the requester's own connection to a server, or the one that requesters share."""
+        own = self._connections.get(SessionKey(server_id, requester.caller))
+        return own or self._connections.get(SessionKey(server_id, SERVICE))
+
+    async def _resolve(self, server: ServerRecord, requester: Requester) -> Target:
+        """Return the target for a requester; calls of one server share a lookup, which outlives their cancellation."""
         key = server.server_id, server.endpoint
 
         def looked_up(done: asyncio.Task[Target]) -> None:
@@ -190,7 +209,8 @@ class Sessions:
             )
             lookup.add_done_callback(looked_up)
         try:
-            return await asyncio.shield(lookup)
+            target = await asyncio.shield(lookup)
+            return self._authenticate(target, server.server_id, server.labels, requester)
         except ServerError as error:
             raise error.with_delivery(Delivery.NOT_SENT) from error
 
@@ -213,9 +233,9 @@ class Sessions:
         raise broke.with_delivery(Delivery.NOT_SENT)
 
     async def _connection(self, server: ServerRecord, target: Target) -> Connection:
-        server_id = server.server_id
+        server_id, key = server.server_id, key_of(server.server_id, target)
         while True:
-            connection = self._connections.get(server_id)
+            connection = self._connections.get(key)
             if connection is not None and connection.accepts_calls and connection.is_for(target):
                 return connection
             if connection is not None:
@@ -223,20 +243,20 @@ class Sessions:
             if len(self._not_ended) < self._limits.max_connections:
                 slot = self._admission.slot(f"server {server_id}")
                 connection = Connection(server_id, target, self._limits, slot, server.protocol_version)
-                self._connections[server_id] = connection
-                self._not_ended[connection] = self.start(self._keep(server_id, connection))
+                self._connections[key] = connection
+                self._not_ended[connection] = self.start(self._keep(key, connection))
                 return connection
             await self._make_room()
 
-    async def _keep(self, server_id: str, connection: Connection) -> None:
+    async def _keep(self, key: SessionKey, connection: Connection) -> None:
         try:
             await connection.run()
         except Exception:  # noqa: BLE001  # its calls have an error, and nobody awaits this task
-            _log.exception("connection_failed", server=server_id)
+            _log.exception("connection_failed", server=key.server_id)
         finally:
             del self._not_ended[connection]
-            if self._connections.get(server_id) is connection:
-                del self._connections[server_id]
+            if self._connections.get(key) is connection:
+                del self._connections[key]
 
     async def _make_room(self) -> None:
         """Wait until a connection has ended; retire the least recently used one if none is ending.
@@ -252,17 +272,22 @@ class Sessions:
             min(unused, key=lambda connection: connection.last_used).retire()
         await asyncio.wait(self._not_ended.values(), return_when=asyncio.FIRST_COMPLETED)
 
-    def _out_of_time(self, server_id: str, began: float, slot: ResultSlot) -> ToolscaleError:
-        used = self._connections.get(server_id)
+    def _out_of_time(self, key: SessionKey, began: float, slot: ResultSlot) -> ToolscaleError:
+        used = self._connections.get(key)
         if self._waits_for_slot(used, slot):
             return self._admission.no_slot()
         if used:
             used.retire_if_silent_since(began)
-        return ServerTimeout(server_id, f"no answer within {self._limits.timeout_s:g} s")
+        return ServerTimeout(key.server_id, f"no answer within {self._limits.timeout_s:g} s")
 
     @staticmethod
     def _waits_for_slot(used: Connection | None, slot: ResultSlot) -> bool:
         return slot.is_waiting or (used is not None and used.waits_for_slot)
+
+
+def key_of(server_id: str, target: Target | None) -> SessionKey:
+    """Return the key of the connection that leads to a target."""
+    return SessionKey(server_id, target.identity if isinstance(target, HttpTarget) else SERVICE)
 
 
 def _not_connected(target: Target | None, waited_s: float, start_timeout_s: float) -> str:

@@ -16,7 +16,7 @@ import structlog
 from query.calling.choice import CircuitBreaker, ReplicaChoice
 from query.calling.connection import CallDeadline, ResultT, Send
 from query.calling.limits import Admission, CallLimits
-from query.calling.sessions import CallResources, Dial, Sessions
+from query.calling.sessions import Authenticate, CallResources, Dial, Sessions
 from shared.catalog import ServerRecord
 from shared.errors import (
     PERHAPS_CARRIED_OUT,
@@ -26,12 +26,11 @@ from shared.errors import (
     ServerError,
     ServerUnreachable,
 )
-from shared.service.process import full_environment
-from shared.upstream.dial import dialler_for
 from shared.upstream.target import STDIO_START_TIMEOUT_S
 
 if TYPE_CHECKING:
     from shared.settings import Settings
+    from shared.upstream.dial import Dialler
 
 # One of these shares of the remaining time limits the connection to a replica, while others are left.
 CONNECT_SHARES = 3
@@ -44,11 +43,13 @@ _log = structlog.get_logger()
 class Upstreams:
     """Sends calls of tools and reads of resources to the servers that own them. Only for one event loop at a time."""
 
-    def __init__(self, resolve_target: Dial, limits: CallLimits) -> None:
+    def __init__(
+        self, resolve_target: Dial, limits: CallLimits, authenticate: Authenticate = lambda target, *_: target
+    ) -> None:
         """The first call of a server opens the connection to it."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
         self._timeout_s = limits.timeout_s
-        self._sessions = Sessions(resolve_target, limits, self.admission)
+        self._sessions = Sessions(resolve_target, authenticate, limits, self.admission)
         self._breaker = CircuitBreaker()
         self._choice = ReplicaChoice(self._breaker, keep_s=limits.idle_s)
         self._blocks = 0
@@ -116,7 +117,8 @@ class Upstreams:
             replica = self._choice.choose(replicas, resources.caller)
             return await self._attempt_observed(send, replica, resources, deadline)
         except CallsExhausted:
-            connected = [other for other in replicas if self._sessions.has_connection(other.server_id)]
+            requester, sessions = resources.requester, self._sessions
+            connected = [other for other in replicas if sessions.has_connection(other.server_id, requester)]
             if deadline.is_connected or not connected:  # a connected call may have been sent
                 raise
         replica = self._choice.choose(connected, resources.caller)
@@ -131,15 +133,15 @@ class Upstreams:
             answer = await self._attempt(send, replica, resources, deadline)
         except ServerError as error:
             if error.delivery is Delivery.ANSWERED:
-                self._note_answer(replica, resources.caller)
+                self._note_answer(replica, resources)
             else:
                 self._breaker.failed(replica.server_id)
             raise
         except anyio.get_cancelled_exc_class():
-            if self._sessions.note_cancellation(replica.server_id, began, resources.slot):
+            if self._sessions.note_cancellation(replica.server_id, began, resources.slot, resources.requester):
                 self._choice.give_up(resources.caller, replica)
             raise
-        self._note_answer(replica, resources.caller)
+        self._note_answer(replica, resources)
         return answer
 
     async def _attempt(
@@ -148,10 +150,10 @@ class Upstreams:
         with self._choice.count_call(replica.server_id):
             return await self._sessions.call(replica, send, resources, deadline), replica.server_id
 
-    def _note_answer(self, replica: ServerRecord, caller: str) -> None:
+    def _note_answer(self, replica: ServerRecord, resources: CallResources) -> None:
         self._breaker.succeeded(replica.server_id)
-        if self._sessions.may_have_state(replica.server_id):
-            self._choice.remember(caller, replica)
+        if self._sessions.may_have_state(replica.server_id, resources.requester):
+            self._choice.remember(resources.caller, replica)
 
     def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
         """Open a connection, in the background, to an avoided replica whose time is over."""
@@ -175,7 +177,7 @@ class Upstreams:
             self._breaker.end_probe(replica.server_id, is_open=is_open)
 
 
-def upstreams_of(settings: Settings) -> Upstreams:
+def upstreams_of(settings: Settings, dialler: Dialler) -> Upstreams:
     """Return the upstreams with the operator's limits."""
     limits = CallLimits(
         timeout_s=settings.call_timeout_s,
@@ -183,7 +185,7 @@ def upstreams_of(settings: Settings) -> Upstreams:
         max_connections=settings.call_max_connections,
         per_caller=settings.call_max_per_caller,
     )
-    return Upstreams(dialler_for(settings, full_environment()).target, limits)
+    return Upstreams(dialler.target, limits, dialler.authenticated)
 
 
 def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:

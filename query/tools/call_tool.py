@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
+from starlette.requests import HTTPConnection, Request
 
 from query.answers.links import Links
 from query.calling.call import CALL_TOOL_NAME, CallRequest, ResolvedTool, call_tool, check_parameters, resolve_tool
@@ -23,14 +24,18 @@ from shared.errors import (
     Delivery,
     IndexUnavailable,
     ServerError,
+    SignInRequired,
     ToolNotFound,
+    ToolscaleError,
 )
 from shared.quoting import quoted_name
+from shared.upstream.auth import Requester
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.sign_in import SignInFlows
 
 CALL_TOOL = Tool(
     name=CALL_TOOL_NAME,
@@ -41,6 +46,10 @@ CALL_TOOL = Tool(
     _meta=ALWAYS_LOADED,
 )
 
+SIGN_IN = (
+    "The server {server} needs a sign-in, so the call was not sent. Ask the user to open this link within five "
+    "minutes, and call the tool again afterwards: {link}"
+)
 CHANGED = "the tool or its servers changed while the user was asked, so the call was not sent; call it again"
 
 
@@ -50,9 +59,10 @@ class CallTool(ToolHandler):
     tool = CALL_TOOL
     permission = "tools:call"
 
-    def __init__(self, catalogue: Catalogue, upstreams: Upstreams) -> None:
+    def __init__(self, catalogue: Catalogue, upstreams: Upstreams, flows: SignInFlows | None = None) -> None:
         self._catalogue = catalogue
         self._upstreams = upstreams
+        self._flows = flows
 
     async def call(self, context: ToolCallContext) -> CallToolResult:
         """Return the called tool's result; log, count and record the call.
@@ -70,6 +80,8 @@ class CallTool(ToolHandler):
                 return await self._result(request, context, audit)
         except ArgumentsInvalid as error:
             return error_result(f"{quoted_name(audit.tool)}: {error}")
+        except SignInRequired as error:
+            return await self._sign_in(error, context)
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         finally:
@@ -96,6 +108,20 @@ class CallTool(ToolHandler):
             links = Links(caller.name, self._catalogue.response_policy.kept)
             result = await anyio.to_thread.run_sync(links.in_result, result, f"{server_id}:{audit.tool}")
         return for_protocol(result, mcp_context.protocol_version, server_id)
+
+    async def _sign_in(self, needed: SignInRequired, context: ToolCallContext) -> CallToolResult:
+        """Return an error result with a link by which the caller's user signs in, or why there is none."""
+        request: object = context.mcp_context.request
+        server, caller = self._catalogue.ledger.record(needed.server_id), context.caller
+        if self._flows is None or server is None or not isinstance(request, Request):
+            return error_result(str(needed))
+        try:
+            owner = self._flows.permitted_owner(server, request, caller)
+            address = self._flows.address(request)
+            ticket = await self._flows.begin(server, owner, caller, address, needed.challenge)
+        except ToolscaleError as error:
+            return error_result(str(error))
+        return error_result(SIGN_IN.format(server=quoted_name(needed.server_id), link=ticket.link))
 
     async def _after_confirmation(
         self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext, audit: CallAudit
@@ -140,4 +166,11 @@ def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAu
     # the session drops reports to a caller that did not ask for progress
     progress = Progress(context.mcp_context.session.report_progress)
     slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
-    return CallResources(progress, slot, audit.on_failover)
+    return CallResources(progress, slot, requester_of(context), audit.on_failover)
+
+
+def requester_of(context: ToolCallContext) -> Requester:
+    """Return for whom a server is called: the caller, with the headers of his request."""
+    request: object = context.mcp_context.request
+    headers = dict(request.headers) if isinstance(request, HTTPConnection) else {}
+    return Requester(context.caller.identity, headers)

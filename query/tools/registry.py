@@ -22,6 +22,7 @@ from shared.text.tokens import json_text
 if TYPE_CHECKING:
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.sign_in import SignInFlows
     from query.tool import ToolHandler
 
 BUILTIN_TOOLS: tuple[type[ToolHandler], ...] = (
@@ -41,7 +42,9 @@ def builtin_definitions() -> list[ToolDefinition]:
     return [ToolDefinition.from_wire(json_text(tool)) for tool in tools_sent(page, LATEST_PROTOCOL_VERSION)]
 
 
-def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> list[ToolHandler]:
+def builtin_tools(
+    catalogue: Catalogue, upstreams: Upstreams | None = None, flows: SignInFlows | None = None
+) -> list[ToolHandler]:
     """Return the built-in tools in the order of `tools/list`.
 
     `call_tool` needs upstreams, and `get_savings_report` needs usage; without them they are absent.
@@ -50,7 +53,7 @@ def builtin_tools(catalogue: Catalogue, upstreams: Upstreams | None = None) -> l
     offers = Offers(catalogue)
     handlers: list[ToolHandler] = [FindTool(catalogue, offers if upstreams else None), DescribeTool(catalogue)]
     if upstreams:
-        handlers.append(CallTool(catalogue, upstreams))
+        handlers.append(CallTool(catalogue, upstreams, flows))
     handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue, offers)]
     if catalogue.usage:
         handlers.append(GetSavingsReport(catalogue, catalogue.usage))

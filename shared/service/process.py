@@ -36,6 +36,7 @@ _SECRETS = frozenset(
         "REDIS_PASSWORD",
         "QDRANT_API_KEY",
         "EVENTS_TOKEN",
+        "SECRET_KEY",
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
     }

@@ -7,8 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from shared.errors import ServerAuthRequired
+from shared.upstream.auth import MachineIdentity
 from shared.upstream.hosts import DEFAULT_PORTS, Hosts, ResolvedHost, is_network
+from shared.validation import first_problem
 
 _REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -38,6 +42,18 @@ class Credentials:
                 server_id, f"no usable credential named {reference!r} in the environment or directory"
             )
         return {"Authorization": f"Bearer {secret}"}
+
+    def machine(self, server_id: str, reference: str) -> MachineIdentity:
+        """Return the machine identity in the named credential; its secret goes only to the issuer that it names.
+
+        Raises:
+            ServerAuthRequired: no credential of that name is one.
+        """
+        try:
+            return MachineIdentity.model_validate_json(self._look_up(reference) or "")
+        except ValidationError as error:
+            reason = f"the credential {reference!r} is no machine identity: {first_problem(error)}"
+            raise ServerAuthRequired(server_id, reason) from error
 
     def _look_up(self, reference: str) -> str | None:
         variable = f"TOOLSCALE_CREDENTIAL_{reference.upper().replace('-', '_')}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -17,11 +18,16 @@ from shared.catalog import Endpoint
 from shared.errors import AddressForbidden
 from shared.index import addresses
 from shared.service.redis import parse_redis_url
+from shared.sign_in.oauth import OAuthServer
+from shared.sign_in.store import SignIns, open_sign_ins
+from shared.sign_in.tokens import AccessTokens
+from shared.upstream.auth import LISTING, SERVICE, Requester
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, resolve
 from shared.upstream.http import http_transport
 from shared.upstream.log import log_directory, log_file
 from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.server_rules import ReadOptions, no_options, options_reader
 from shared.upstream.session import SessionState
 from shared.upstream.stdio import stdio_transport
 from shared.upstream.target import HttpTarget, StdioTarget, Target
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
 
     from shared.settings import Settings
+    from shared.upstream.options import ServerOptions
 
 
 class OperatorServers(Protocol):
@@ -50,7 +57,7 @@ class Dialler:
     `allowed_hosts` are the hosts allowed in events; `credential_hosts` is the table of `CredentialPolicy`.
     `stores` are the hosts and ports of our own stores, which no event can name.
     Each child process gets the variables `stdio_env` of `environ`, unless its entry sets them. Its stderr goes to a
-    file in `logs`, if given.
+    file in `logs`, if given. `read_options` are the operator's for each server. Without `sign_ins`, nobody can sign in.
     """
 
     def __init__(
@@ -64,12 +71,15 @@ class Dialler:
         stdio_env: Collection[str] = (),
         logs: Path | None = None,
         stores: Collection[tuple[str, int]] = frozenset(),
+        read_options: ReadOptions = no_options,
+        sign_ins: SignIns | None = None,
     ) -> None:
         self._operator_servers = operator_servers
         self._stdio_env = {name: environ[name] for name in stdio_env if name in environ}
         self._logs = logs
         self._allowed = AllowList(allowed_hosts, resolve, stores)
         self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
+        self._read_options, self._sign_ins = read_options, sign_ins
 
     def target(self, server_id: str, endpoint: Endpoint) -> Target:
         """Return the target, resolved and checked now. Blocks while a host name is resolved.
@@ -89,6 +99,51 @@ class Dialler:
         host = self._allowed.check(server_id, endpoint.url)
         headers = self._credentials.headers(server_id, endpoint.credential_ref, host)
         return HttpTarget(endpoint.url, endpoint.transport, headers, addresses=tuple(map(str, host.addresses)))
+
+    def listing_target(self, server_id: str, endpoint: Endpoint, labels: Mapping[str, str]) -> Target:
+        """Return the target with the tokens of the service; blocks and raises as `target`."""
+        return self.authenticated(self.target(server_id, endpoint), server_id, labels)
+
+    def options(self, server_id: str, labels: Mapping[str, str]) -> ServerOptions:
+        """Return the operator's options of a server, as they are now."""
+        return self._read_options(server_id, labels)
+
+    def authenticated(
+        self, target: Target, server_id: str, labels: Mapping[str, str], requester: Requester = LISTING
+    ) -> Target:
+        """Return the target with the tokens or headers of the requester; an `Authorization` of the operator stays."""
+        if isinstance(target, StdioTarget) or self._sign_ins is None:
+            return target
+        auth = self._read_options(server_id, labels).auth
+        owner = requester.caller if auth.type == "caller" else SERVICE
+        identity = requester.caller if auth.type != "service" else SERVICE
+        passed = {name: value for name in auth.headers if (value := requester.headers.get(name.lower()))}
+        target = replace(target, headers={**target.headers, **passed}, identity=identity)
+        if any(name.lower() == "authorization" for name in target.headers):
+            return target
+        has_machine = auth.credential is not None and owner == SERVICE
+        tokens = AccessTokens(
+            self._sign_ins,
+            self.oauth_server(target, server_id, labels),
+            owner,
+            partial(self._credentials.machine, server_id, auth.credential or "") if has_machine else None,
+            borrows=owner == SERVICE and auth.listing == "first-caller",
+        )
+        return replace(target, tokens=tokens)
+
+    def oauth_server(self, target: HttpTarget, server_id: str, labels: Mapping[str, str]) -> OAuthServer:
+        """Return the server as one that a person can sign in to."""
+        client = self._read_options(server_id, labels).oauth
+        return OAuthServer(server_id, target.url, partial(self._issuer_target, server_id, target), client)
+
+    def _issuer_target(self, server_id: str, server: HttpTarget, url: str) -> HttpTarget:
+        """Return the target of a URL of a server's authorization server, which the server names."""
+        if server.addresses:  # the server is not trusted, nor are the addresses that it names
+            return HttpTarget(url, addresses=tuple(map(str, self._allowed.check(server_id, url).addresses)))
+        schemes = {"https", urlsplit(server.url).scheme}
+        if urlsplit(url).scheme not in schemes:
+            raise AddressForbidden(server_id, "its authorization server has no https URL")
+        return HttpTarget(url)
 
 
 def dialler_for(
@@ -114,6 +169,8 @@ def dialler_for(
         stdio_env=settings.stdio_env,
         logs=log_directory(settings) if keeps_logs else None,
         stores=store_addresses(settings),
+        read_options=options_reader(settings, environ),
+        sign_ins=open_sign_ins(settings),
     )
 
 

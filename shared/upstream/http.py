@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache, partial
 from http import HTTPStatus
@@ -17,7 +17,8 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
 
-from shared.errors import AddressForbidden, ProtocolViolation
+from shared.errors import AddressForbidden, ProtocolViolation, ServerError, ServerFailed, ToolscaleError
+from shared.upstream.auth import Challenge
 from shared.upstream.hosts import Hosts, ResolvedHost, is_loopback
 from shared.upstream.messages import MAX_MESSAGE_NODES, BodyMeter, EventMeter, LastEvent
 from shared.upstream.session import (
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
 
     from mcp.client._transport import TransportStreams as Streams
 
+    from shared.upstream.auth import Tokens
+
 _CONNECT_S = 5.0
 _NOTIFICATION_S = 5.0
 _NOTIFICATION_BYTES = 4 << 10
+_CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_CHALLENGE_CHARACTERS = 4_000
 # The server received nothing.
 _NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 
@@ -52,16 +57,27 @@ def http_transport(
     """
     timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
     if target.transport == "streamable-http":
-        guard = GuardedHttpTransport(target, max_message_bytes, state)
-        return _streamable(target, _client(guard, dict(target.headers), timeout), max_message_bytes)
+        client = guarded_client(target, max_message_bytes, timeout, state)
+        return _streamable(target, client, max_message_bytes)
     guard = GuardedHttpTransport(target, min(max_message_bytes, DEFAULT_MAX_SSE_EVENT_SIZE), state)
+    auth = _TokenAuth(target.tokens, state) if target.tokens else None
     return sse_client(
         target.url,
         headers=dict(target.headers),
         timeout=min(_CONNECT_S, timeout_s / 2),
         sse_read_timeout=timeout_s,
         httpx_client_factory=partial(_client, guard),
+        auth=auth,
     )
+
+
+def guarded_client(
+    target: HttpTarget, max_bytes: int, timeout: httpx2.Timeout | float, state: SessionState
+) -> httpx2.AsyncClient:
+    """Return a client that connects only where the target is, with its headers and tokens, and checks each response."""
+    guard = GuardedHttpTransport(target, max_bytes, state)
+    auth = _TokenAuth(target.tokens, state) if target.tokens else None
+    return _client(guard, dict(target.headers), timeout, auth)
 
 
 def proxy_for(target: HttpTarget) -> str | None:
@@ -85,7 +101,7 @@ def proxy_for(target: HttpTarget) -> str | None:
 def _client(
     guard: GuardedHttpTransport,
     headers: dict[str, str] | None = None,
-    timeout: httpx2.Timeout | None = None,
+    timeout: httpx2.Timeout | float | None = None,
     auth: httpx2.Auth | None = None,
 ) -> httpx2.AsyncClient:
     uncompressed = {**(headers or {}), "accept-encoding": "identity"}
@@ -99,6 +115,35 @@ async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_
         streamable_http_client(target.url, http_client=client, max_sse_event_size=max_event_bytes) as streams,
     ):
         yield streams
+
+
+class _TokenAuth(httpx2.Auth):
+    """Adds the access token to each request, and repeats one that the server refuses if there is another token."""
+
+    def __init__(self, tokens: Tokens, state: SessionState) -> None:
+        self._tokens, self._state = tokens, state
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        token = self._added(request, await self._answer(self._tokens.current()))
+        response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            challenge = _challenge(response)
+            if self._added(request, await self._answer(self._tokens.after_refusal(token, challenge))):
+                yield request
+
+    async def _answer(self, tokens: Awaitable[str | None]) -> str | None:
+        try:
+            return await tokens
+        except ServerError as error:
+            raise self._state.fail(error) from error
+        except ToolscaleError as error:  # the store of sign-ins
+            raise self._state.fail(ServerFailed(self._state.server_id, str(error))) from error
+
+    def _added(self, request: httpx2.Request, token: str | None) -> str | None:
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+            self._state.hide(token)
+        return token
 
 
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
@@ -189,9 +234,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
             state.http_status = status
+            state.challenge = _challenge(response) if status in _CHALLENGES else None
             state.has_session_id |= MCP_SESSION_ID in response.headers
             if exchange := current_exchange.get():
-                exchange.http_status = status
+                exchange.http_status, exchange.challenge = status, state.challenge
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
             raise state.fail(status_error(state, response.status_code))
         if request.method == "GET":
@@ -264,11 +310,16 @@ class _OwnStream(httpx2.AsyncByteStream):
 
 
 def _awaits_an_answer(request: httpx2.Request) -> bool:
-    """Return whether the request may be a JSON-RPC request; notifications and answers are small."""
-    if request.method != "POST" or len(request.content) > _NOTIFICATION_BYTES:
+    """Return whether the request may be other than a notification or an answer of JSON-RPC, which are small."""
+    is_json = request.headers.get("content-type", "").startswith("application/json")
+    if request.method != "POST" or not is_json or len(request.content) > _NOTIFICATION_BYTES:
         return True
     message: dict[str, object] = json.loads(request.content)
-    return message.keys() >= {"id", "method"}
+    return "jsonrpc" not in message or message.keys() >= {"id", "method"}
+
+
+def _challenge(response: httpx2.Response) -> Challenge:
+    return Challenge(response.status_code, response.headers.get("www-authenticate", "")[:_CHALLENGE_CHARACTERS])
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from shared.upstream.auth import OF_SERVICE, UNREGISTERED, Auth, OAuthClient
 
 STATEFUL = "stateful"
 """The label of an entry whose server keeps state for a session: `"true"` or `"false"`."""
@@ -36,6 +38,8 @@ class ServerOptions:
     exclude_tools: tuple[str, ...] = ()
     timeout_s: float | None = None
     is_stateful: bool = False
+    auth: Auth = OF_SERVICE
+    oauth: OAuthClient = UNREGISTERED
 
     def offers(self, tool: str) -> bool:
         """Return whether this tool of the server may be found and called."""
@@ -55,10 +59,27 @@ class OptionKeys(BaseModel):
     """Milliseconds; seconds if fewer than FEWEST_MS."""
     timeout_sec: Annotated[float, Field(gt=0)] | None = Field(None, alias="tool_timeout_sec")
     """Seconds, as Codex writes them."""
+    auth: Auth = OF_SERVICE
+    oauth: OAuthClient = UNREGISTERED
+
+    @model_validator(mode="before")
+    @classmethod
+    def _client_of_cursor(cls, value: object) -> object:
+        """Cursor has the client under `auth`; `oauth: false` of other clients means a header in its place."""
+        if not isinstance(value, dict):
+            return value
+        keys = dict(cast("dict[str, object]", value))
+        if isinstance(auth := keys.get("auth"), dict) and "CLIENT_ID" in auth:
+            keys["oauth"] = keys.pop("auth")
+        if isinstance(keys.get("oauth"), bool):
+            del keys["oauth"]
+        return keys
 
     def options(self, *, is_stateful: bool) -> ServerOptions:
         """Return the options of these keys."""
-        return ServerOptions(self.include_tools, self.exclude_tools, self._timeout_s(), is_stateful)
+        return ServerOptions(
+            self.include_tools, self.exclude_tools, self._timeout_s(), is_stateful, self.auth, self.oauth
+        )
 
     def _timeout_s(self) -> float | None:
         timeout_s = self.timeout_sec
@@ -67,7 +88,12 @@ class OptionKeys(BaseModel):
         return None if timeout_s is None else min(timeout_s, LONGEST_TIMEOUT_S)
 
 
-OPTION_KEYS = frozenset(("includeTools", "excludeTools", "timeout", "tool_timeout", "toolTimeout", "tool_timeout_sec"))
+OPTION_KEYS = frozenset(
+    (
+        *("includeTools", "excludeTools", "timeout", "tool_timeout", "toolTimeout", "tool_timeout_sec"),
+        *("auth", "oauth"),
+    )
+)
 """The keys of options as they are written."""
 
 

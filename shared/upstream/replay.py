@@ -72,13 +72,15 @@ class Recorder:
     def __init__(self, target: HttpTarget) -> None:
         self.target = target
         self._noted: list[_Noted] = []
-        self._is_resumed = False
+        self._is_resumed = self._has_token = False
+        self._own = {name.lower() for name in target.headers}
 
     def noting(
         self, request: httpx2.Request, response: httpx2.Response, body: httpx2.AsyncByteStream
     ) -> httpx2.AsyncByteStream:
         """Return the body; what is read of it is noted."""
         self._is_resumed |= LAST_EVENT_ID in request.headers  # a response came in parts
+        self._has_token |= "authorization" in request.headers and "authorization" not in self._own
         if request.method != "POST":
             return body
         self._noted.append(_Noted(request, response, body))
@@ -87,11 +89,17 @@ class Recorder:
     def recording(self, *, without_probe: bool) -> Recording | None:
         """Return the recorded session, None if repeating it would prove nothing, or if its responses are large."""
         noted = [each for each in self._noted if not (without_probe and each.message.get("method") == _PROBE)]
-        # only the guarded transport uses a proxy
-        if not noted or self._is_resumed or proxy_for(self.target) or not all(each.has_answer() for each in noted):
+        # only the guarded transport uses a proxy, or access tokens
+        if (
+            not noted
+            or self._is_resumed
+            or self._has_token
+            or proxy_for(self.target)
+            or not all(each.has_answer() for each in noted)
+        ):
             return None
         # some headers depend on the connection or the session, and the target has the credentials
-        dropped = {"content-length", "cookie", MCP_SESSION_ID, *(name.lower() for name in self.target.headers)}
+        dropped = {"content-length", "cookie", MCP_SESSION_ID, *self._own}
         recording = Recording(self.target, tuple(each.post(dropped) for each in noted))
         return recording if recording.size_bytes <= SMALL_BYTES else None
 

@@ -94,6 +94,11 @@ def options_reader(settings: Settings, environ: Mapping[str, str]) -> ReadOption
     return read
 
 
+def no_options(server_id: str, labels: Mapping[str, str]) -> ServerOptions:  # noqa: ARG001  # as ReadOptions
+    """Return the options of a server that the operator does not mention."""
+    return ServerOptions()
+
+
 def rule_options(rules: Sequence[ServerRule], server_id: str, labels: Mapping[str, str]) -> ServerOptions:
     """Return the options of the first rule for this server; without one, the default options."""
     for rule in rules:

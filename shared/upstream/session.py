@@ -35,6 +35,7 @@ from shared.errors import (
     ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
+    SignInRequired,
 )
 from shared.quoting import printable, quoted
 from shared.text.invisible import mark_text
@@ -44,6 +45,7 @@ from shared.upstream.target import start_problem
 from shared.validation import first_problem
 
 if TYPE_CHECKING:
+    from shared.upstream.auth import Challenge
     from shared.upstream.replay import Recorder
 
 SMALL_BYTES = 256 << 10
@@ -51,6 +53,8 @@ SMALL_NODES = 10_000
 """Limits of a small message: it has room for hundreds of real tools and needs at most 2 MiB when parsed."""
 
 _QUOTED_CHARACTERS = 300
+# Of a session that lasts for weeks, the access tokens of the last hours.
+_SECRETS_KEPT = 50
 _LAST_WORDS_CHARACTERS = 600
 _POLL_S = 0.05
 _CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
@@ -90,11 +94,12 @@ class HttpExchange:
     """The state of one HTTP request of a session.
 
     `sent` is true once it may have reached the server.
-    `http_status` is the status of an error response.
+    `http_status` is the status of an error response, and `challenge` that of 401 or 403.
     """
 
     sent: bool = False
     http_status: int | None = None
+    challenge: Challenge | None = None
 
 
 class Allowance:
@@ -157,6 +162,7 @@ class SessionState:
     then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
     server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
+    `has_tokens` is true where a person can sign in; `on_token` is called with each access token that is used.
     """
 
     server_id: str
@@ -164,6 +170,7 @@ class SessionState:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     error: ServerError | None = None
     http_status: int | None = None
+    challenge: Challenge | None = None
     protocol_violation: str | None = None
     stderr: bytes = b""
     exit_code: int | None = None
@@ -175,6 +182,14 @@ class SessionState:
     last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
+    has_tokens: bool = False
+    on_token: Callable[[str], None] = field(default=lambda _: None, repr=False)
+
+    def hide(self, token: str) -> None:
+        """Hide an access token in messages about the server from now on."""
+        if token not in self.secrets:
+            self.secrets = (token, *self.secrets[-_SECRETS_KEPT:])
+            self.on_token(token)
 
     def count(self, messages: int, size_bytes: int) -> None:
         """Count what the server sent, parsed or not.
@@ -256,14 +271,27 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
     return ServerTimeout(state.server_id, f"no complete list of tools{end}{_stderr_tail(state)}")
 
 
-def status_error(state: SessionState, status: int, words: str = "") -> ServerError:
+def status_error(state: SessionState, status: int, words: str = "", challenge: Challenge | None = None) -> ServerError:
     """Return our error for an HTTP status of 400 or above, with the server's message."""
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+    challenge = challenge or state.challenge
+    if challenge and state.has_tokens and (challenge.wants_sign_in or challenge.wants_more_scopes):
+        return sign_in_required(state.server_id, challenge)
     if status in _CREDENTIALS_WANTED:
         return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
         return ServerFailed(state.server_id, reason)
     return ProtocolViolation(state.server_id, reason)
+
+
+def sign_in_required(server_id: str, challenge: Challenge | None = None) -> SignInRequired:
+    """Return the error for a server that needs a sign-in, with the command that helps."""
+    needed = "needs a sign-in"
+    if challenge and challenge.wants_more_scopes:
+        needed = f"needs a sign-in with more scopes: {quoted(challenge.scope or '')}"
+    error = SignInRequired(server_id, f"{needed}; run `toolscale login {server_id}`")
+    error.challenge = challenge
+    return error
 
 
 def message_too_large(state: SessionState, limit_bytes: int) -> ListingTooLarge:
@@ -307,12 +335,15 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
             return None
 
 
-def to_answer_error(state: SessionState, error: MCPError, http_status: int | None) -> ServerError:
+def to_answer_error(
+    state: SessionState, error: MCPError, http_status: int | None, challenge: Challenge | None = None
+) -> ServerError:
     """Return our error for the SDK's error of a request, and its HTTP status."""
     server_id = state.server_id
     tail = _stderr_tail(state)
     if http_status:
-        return status_error(state, http_status, "" if is_stand_in(error) else f"{answered(state, error)}{tail}")
+        words = "" if is_stand_in(error) else f"{answered(state, error)}{tail}"
+        return status_error(state, http_status, words, challenge)
     if is_connection_lost(error):
         closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, f"the connection closed{tail}")

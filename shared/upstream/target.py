@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from shared.upstream.auth import Tokens
 
 SHORTEST = 8
 """Minimum characters of a credential; hiding shorter values would make messages unreadable."""
@@ -47,12 +50,17 @@ class StdioTarget:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """A server behind a URL. Connections use only `addresses`, if given, in their order."""
+    """A server behind a URL. Connections use only `addresses`, if given, in their order.
+
+    With `tokens`, each request carries the access token of `identity`: a caller, or the service (empty).
+    """
 
     url: str = field(repr=False)
     transport: Literal["streamable-http", "sse"] = "streamable-http"
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     addresses: tuple[str, ...] = ()
+    identity: str = ""
+    tokens: Tokens | None = field(default=None, compare=False, repr=False)
 
 
 Target = StdioTarget | HttpTarget

@@ -249,7 +249,6 @@ def test_a_command_with_relative_paths_is_started_in_its_project(
         ({"command": "x", "args": ["${command:pick}"]}, "${command:pick} is not supported"),
         ({"command": "x", "envFile": ".env"}, "its variables are in a file"),
         ({"url": "http://h", "headersHelper": "x"}, "a program makes its headers"),
-        ({"url": "http://h", "auth": {"CLIENT_ID": "1"}}, "its client signs in to it"),
         ({"type": "ws", "url": "ws://h"}, "type: "),
         ({}, "expected a 'command' (stdio) or a 'url' (HTTP)"),
         ("text", "expected an object"),

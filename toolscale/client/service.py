@@ -47,6 +47,7 @@ _NEEDS_TOKEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _PERMISSIONS = {
     "/toolsets": "toolsets:write",
     "/api/servers": "catalog:read",
+    "/api/sign-ins": "catalog:read",
     "/api/savings": "catalog:read",
     "/api/advice": "catalog:read",
 }
@@ -188,6 +189,11 @@ class Service:
     def delete(self, path: str) -> None:
         """Delete what is at a path; raises as `get`."""
         self._json("DELETE", path)
+
+    def end_sign_ins(self, server_id: str | None, caller: str | None) -> list[str]:
+        """End the sign-ins of a server, a caller or both; return the servers; raises as `get`."""
+        given = {name: value for name, value in (("server", server_id), ("caller", caller)) if value is not None}
+        return cast("list[str]", self._json("DELETE", f"/api/sign-ins?{urlencode(given)}")["ended"])
 
     def servers(self) -> Object:
         """Return the servers that the token may see, as `query.servers` describes them; raises as `get`."""

@@ -111,7 +111,8 @@ def show(
         print_table((Column("tool"), *numbers, Column("what it does")), rows)
         print_lines(f"{len(found['tools'])} tools, {found['tokens'] or 0:,} tokens: {percent(found['share'])} of all")
     else:
-        print_lines(f"{printable(server)} has no searchable tools; it is {found['state']}.")
+        is_so = "needs a sign-in" if found["state"] == "sign-in" else f"is {found['state']}"
+        print_lines(f"{printable(server)} has no searchable tools; it {is_so}.")
     if found["last_error"]:
         print_lines(*map(printable, found["lines"] or ()), _failure(found))
 

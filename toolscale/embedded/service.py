@@ -18,6 +18,8 @@ from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.mcp import caller_of_request, caller_or_anyone, record_list, service_of
 from query.operations import Operations
 from query.service import HttpServer, grace_s_of, tune_interpreter
+from query.sign_in import SOURCE, SignInFlows
+from query.sign_in_routes import SignInRoutes
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
@@ -30,6 +32,8 @@ from shared.quoting import printable
 from shared.service.every import every
 from shared.service.process import full_environment
 from shared.settings import Settings
+from shared.sign_in.store import open_sign_ins
+from shared.upstream.dial import dialler_for
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from toolscale.client.instance import is_published
@@ -108,6 +112,13 @@ def answer(
     emitter = Emitter(intents, embedded.wake, times.REDELIVER_AFTER_S)
     stores = Stores(intents, catalogue.index, usage, settings.savings_keep_days)
     operations = Operations(intents, emitter.emit_all, emitter.accept, lambda: nullcontext(stores))
+    dialler, sign_ins = dialler_for(settings, full_environment()), open_sign_ins(settings)
+
+    def resync(server_id: str) -> None:
+        intents.request(server_id, SOURCE)
+        embedded.wake(server_id)
+
+    flows = SignInFlows(dialler, sign_ins, catalogue.response_policy.kept, listener, resync)
     http: HttpServer
     with ExitStack() as beside:
         routes = [
@@ -116,13 +127,14 @@ def answer(
                 catalogue, listener, is_open=settings.metrics_public, gauges=[BacklogGauges(intents.backlog)]
             ),
             *api_routes(catalogue, listener, operations, log_directory(settings)),
+            *SignInRoutes(catalogue, flows, sign_ins, listener).routes(),
             *use_routes(use, lambda: http.is_ending, (lambda: http.stop()) if instance.is_background else None),
         ]
         if producers := producers_of(settings):
             recorder = beside.enter_context(closing(EventRecorder(emitter)))
             routes.append(events_route(recorder, producers=producers))
         http = HttpServer(
-            service_of(catalogue, upstreams_of(settings), caller_of_request),
+            service_of(catalogue, upstreams_of(settings, dialler), caller_of_request, flows),
             listener,
             index=catalogue.index,
             routes=routes,

@@ -19,8 +19,6 @@ OPERATORS_OWN = ("groups", "labels", "disabled")
 _UNSUPPORTED = {
     "envFile": "its variables are in a file (envFile); write them in `env` instead",
     "headersHelper": "a program makes its headers (headersHelper)",
-    "auth": "its client signs in to it (auth); Toolscale cannot",
-    "oauth": "its client signs in to it (oauth); Toolscale cannot",
 }
 
 
@@ -124,7 +122,7 @@ def definition(raw: Object) -> dict[str, Any]:
     if raw.get("command") and raw.get("type") in (None, "stdio"):
         return {key: raw[key] for key in ("command", "args", "env", "cwd") if raw.get(key)}
     target = {"type": "sse" if raw.get("type") == "sse" else "http", "url": raw.get("url") or raw.get("serverUrl")}
-    return target | ({"headers": raw["headers"]} if raw.get("headers") else {})
+    return target | {key: raw[key] for key in ("headers", "auth", "oauth") if raw.get(key)}
 
 
 def reject_unsupported(name: str, raw: Object) -> None:

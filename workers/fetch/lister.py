@@ -111,7 +111,7 @@ class Lister:
             ServerError, FetchInterrupted: from `fetch_tools_blocking`.
         """
         server_id, began_s = announcement.server_id, self._clock_s()
-        target = self._dialler.target(server_id, announcement.endpoint)
+        target = self._dialler.listing_target(server_id, announcement.endpoint, announcement.labels)
         command = target if isinstance(target, StdioTarget) else None
         last = self._forget(server_id)
         # a command may install packages, unless its last start succeeded
@@ -138,6 +138,8 @@ class Lister:
         """Return the last list, None if the server's answers may differ from those that gave it."""
         recorded = known.recorded
         if recorded is None or not recorded.session.is_of(target):
+            return None
+        if target.tokens and target.tokens.is_signed_in():  # since then
             return None
         if not answers_as_recorded(server_id, target, self._usual, recorded.session):
             return None

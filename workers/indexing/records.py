@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from shared.catalog import ENCODINGS, FEATURES_VERSION, ServerRecord, Status, catalog_digest
-from shared.errors import ServerError
+from shared.errors import ServerError, SignInRequired
 from shared.index.tools import ToolIndex
 from shared.intents import times
 from shared.intents.intent import Intent
@@ -130,8 +130,24 @@ class FailurePolicy:
 def record_failure(
     error: ServerError, intent: Intent, index: ToolIndex, intents: Intents, policy: FailurePolicy
 ) -> None:
-    """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day."""
+    """Record a failed listing: mark the server stale, quarantine it after several failures, stop it after a day.
+
+    The tools of a server that needs a sign-in stay: a person will sign in.
+    """
     before, reason = known_record(intent, index, intents.next_revision), str(error)
+    if isinstance(error, SignInRequired):
+        after = intents.fail(intent.server_id, intent.desired, reason)
+        _put_failed(
+            *(before, intent, index, intents),
+            status="running",
+            reason=reason,
+            failures=after.failures,
+            next_at=after.due_at,
+            needs_sign_in=True,
+        )
+        if not before.needs_sign_in:
+            _log.warning("sign_in_required", server=intent.server_id)
+        return
     # from the last announcement at the earliest, by the store's clock
     silent_s = intents.now() - max(before.stale_since, intent.announced_at) if before.stale_since else 0.0
     status: Status = "stopped"
@@ -175,6 +191,7 @@ def _put_failed(
     reason: str,
     failures: int,
     next_at: float | None = None,
+    needs_sign_in: bool = False,
 ) -> None:
     """Write the record of a server after a failure, and its status to its tools."""
     groups = intent.announcement.groups
@@ -192,6 +209,7 @@ def _put_failed(
         "revision": intents.next_revision(),
         "stale_since": before.stale_since or intents.now(),
         "last_error": reason,
+        "needs_sign_in": needs_sign_in,
         "failures": failures,
         "next_reconcile_at": next_at,
     }

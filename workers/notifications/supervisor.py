@@ -90,6 +90,7 @@ class RunningServer:
     """A running server that does not kill its workers; `is_listed`: its last reconciliation was successful."""
 
     endpoint: Endpoint
+    labels: Mapping[str, str]
     is_listed: bool
 
 
@@ -131,7 +132,9 @@ class RunningServers:
 def _running(intent: Intent | None) -> RunningServer | None:
     if intent is None or intent.status != "running" or _kills_workers(intent):
         return None
-    return RunningServer(intent.announcement.endpoint, intent.committed > 0 and not intent.failures)
+    return RunningServer(
+        intent.announcement.endpoint, intent.announcement.labels, intent.committed > 0 and not intent.failures
+    )
 
 
 def _kills_workers(intent: Intent) -> bool:
@@ -143,6 +146,7 @@ class _ListenTarget:
     """A server's address; a different endpoint, command or header needs a new connection."""
 
     endpoint: Endpoint
+    labels: Mapping[str, str]
     configured: Target | None
 
     @property
@@ -228,7 +232,7 @@ class ListenerSupervisor:
         for server_id in wanted.keys() - self._listeners.keys():
             scope = anyio.CancelScope()
             self._listeners[server_id] = (wanted[server_id], scope)
-            tasks.start_soon(self._run_listener, server_id, wanted[server_id].endpoint, scope)
+            tasks.start_soon(self._run_listener, server_id, wanted[server_id], scope)
         WANTED.set(len(wanted))
         is_full = len(wanted) > self._most
         if is_full and not self._is_full:
@@ -241,7 +245,7 @@ class ListenerSupervisor:
         if not self._is_active or self._listen == "none":
             return wanted
         for server_id, server in self._servers.items():
-            listen_target = _ListenTarget(server.endpoint, self._configured.get(server_id))
+            listen_target = _ListenTarget(server.endpoint, server.labels, self._configured.get(server_id))
             # a server without a successful listing gets no new connection; an open connection stays
             if not server.is_listed and server_id not in self._listeners:
                 continue
@@ -249,10 +253,10 @@ class ListenerSupervisor:
                 wanted[server_id] = listen_target
         return wanted
 
-    async def _run_listener(self, server_id: str, endpoint: Endpoint, scope: anyio.CancelScope) -> None:
+    async def _run_listener(self, server_id: str, listen_target: _ListenTarget, scope: anyio.CancelScope) -> None:
         listener = Listener(
             server_id,
-            partial(self._dialler.target, server_id, endpoint),
+            partial(self._dialler.listing_target, server_id, listen_target.endpoint, listen_target.labels),
             partial(self._record_change, server_id),
             self._limits,
             self._reconnect,

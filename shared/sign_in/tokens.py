@@ -1,0 +1,152 @@
+"""The access tokens of requests to servers: refreshed before they expire, by one process of all."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import structlog
+from anyio.to_thread import run_sync
+
+from shared.errors import ServerTimeout
+from shared.sign_in.store import LEASE_S, SignIn, SignIns, entry_name
+from shared.upstream.auth import SERVICE
+
+if TYPE_CHECKING:
+    from shared.sign_in.oauth import OAuthServer
+    from shared.upstream.auth import Challenge, MachineIdentity
+
+# A server that refuses a token which is that new does so for another reason than its age.
+_NEW_S = 30.0
+_POLL_S = 0.1
+
+_log = structlog.get_logger()
+
+
+class AccessTokens:
+    """The access tokens of one caller for one server, or of the service.
+
+    `machine` reads the machine identity that signs the service in by itself. With `borrows`, the service has, without
+    a sign-in of its own, that of the caller who signed in first.
+    """
+
+    def __init__(
+        self,
+        sign_ins: SignIns,
+        server: OAuthServer,
+        caller: str = SERVICE,
+        machine: Callable[[], MachineIdentity] | None = None,
+        *,
+        borrows: bool = False,
+    ) -> None:
+        self.caller = caller
+        self._sign_ins, self._server, self._machine, self._borrows = sign_ins, server, machine, borrows
+
+    async def current(self) -> str | None:
+        """Return the access token, refreshed if it expires soon; None without a sign-in.
+
+        Raises:
+            ServerError: the authorization server does not answer, and the token has expired.
+            SignInsUnavailable: the store does not answer.
+        """
+        sign_in = await self._read()
+        if sign_in is not None and sign_in.is_due(time.time()):
+            sign_in = await self._renewed(sign_in, None)
+        return _token(sign_in)
+
+    def is_signed_in(self) -> bool:
+        """Return whether there is a sign-in for this URL; blocks.
+
+        Raises:
+            SignInsUnavailable: the store does not answer.
+        """
+        return _token(self._stored()) is not None
+
+    async def after_refusal(self, refused: str | None, challenge: Challenge) -> str | None:
+        """Return another token than the one that the server has just refused; None if only a person can get one.
+
+        Raises: as `current`.
+        """
+        sign_in = await self._read()
+        if _token(sign_in) not in (None, refused):
+            return _token(sign_in)
+        if sign_in is None and self._machine is None:
+            return None
+        if sign_in and sign_in.tokens and time.time() < sign_in.renewed_at + _NEW_S:
+            return None
+        return _token(await self._renewed(sign_in, challenge))
+
+    async def _read(self) -> SignIn | None:
+        return await run_sync(self._stored)
+
+    def _stored(self) -> SignIn | None:
+        """Return the sign-in for this URL: tokens of a server that has moved go to no other place."""
+        server_id, url = self._server.server_id, self._server.url
+        sign_in = self._sign_ins.get(server_id, self.caller)
+        if (sign_in is None or sign_in.tokens is None) and self._borrows:
+            others = [each for each in self._sign_ins.all() if (each.server_id, each.url) == (server_id, url)]
+            sign_in = min(others, key=lambda each: each.since, default=None)
+        return sign_in if sign_in and sign_in.url == url else None
+
+    async def _renewed(self, before: SignIn | None, challenge: Challenge | None) -> SignIn | None:
+        """Return the sign-in with new tokens; another process may be the one that gets them."""
+        owner = before.caller if before else self.caller
+        async with self._lease(owner, before) as is_held:
+            now = await self._read()
+            if not is_held or now != before:
+                return now
+            after: SignIn | None = None
+            try:
+                if before and before.tokens:
+                    after = await self._server.refresh(before)
+                if after is None and self._machine and challenge and owner == SERVICE:
+                    after = await self._server.identify(await run_sync(self._machine), challenge)
+            except Exception:
+                expires_at = before.expires_at if before else None
+                if before and challenge is None and expires_at and time.time() < expires_at:
+                    return before  # the next request tries again
+                raise
+            if after:
+                await run_sync(self._put, before, after)
+                return await self._read()
+            if before and before.tokens and before.tokens.refresh_token:
+                _log.warning("sign_in_ended", server=before.server_id, caller=owner or None, reason="refresh refused")
+                await run_sync(self._sign_ins.replace, before, before.model_copy(update={"tokens": None}))
+                return None
+            return before if challenge is None else None
+
+    def _put(self, before: SignIn | None, after: SignIn) -> None:
+        if before is None:
+            self._sign_ins.put(after)
+        else:
+            self._sign_ins.replace(before, after)
+
+    @asynccontextmanager
+    async def _lease(self, owner: str, before: SignIn | None) -> AsyncGenerator[bool]:
+        """Hold the lease of a sign-in, or wait until another process has changed it: False.
+
+        Raises:
+            ServerTimeout: neither came in time.
+        """
+        name, holder, entries = entry_name(self._server.server_id, owner), uuid.uuid4().hex, self._sign_ins.entries
+        deadline = anyio.current_time() + 2 * LEASE_S
+        while not await run_sync(entries.try_lease, name, holder):
+            await anyio.sleep(_POLL_S)
+            if await self._read() != before:
+                yield False
+                return
+            if anyio.current_time() > deadline:
+                raise ServerTimeout(self._server.server_id, "its access token is being refreshed for too long")
+        try:
+            yield True
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run_sync(entries.release, name, holder)
+
+
+def _token(sign_in: SignIn | None) -> str | None:
+    return sign_in.tokens.access_token if sign_in and sign_in.tokens else None
