@@ -32,9 +32,9 @@ from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
 from shared.settings import Settings, load_service_settings, warn_of_removed_settings
-from shared.sign_in.store import open_sign_ins
 from shared.text.embedding import FastEmbedder
 from shared.upstream.dial import dialler_for
+from shared.upstream.sign_ins import open_sign_ins
 
 _log = structlog.get_logger()
 
@@ -70,7 +70,8 @@ def serve(settings: Settings) -> None:
         _catalogue(settings) as catalogue,
     ):
         dialler, sign_ins = dialler_for(settings, full_environment()), open_sign_ins(settings)
-        flows = SignInFlows(dialler, sign_ins, catalogue.response_policy.kept, listener, partial(_resync, catalogue))
+        kept, resync = catalogue.response_policy.kept, partial(_resync, catalogue)
+        flows = SignInFlows(dialler, sign_ins, kept, listener.public_address, resync, is_local=listener.is_local)
         server = service_of(catalogue, upstreams_of(settings, dialler), caller_of_request, flows)
         routes = [
             *page_routes(catalogue, listener),

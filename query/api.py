@@ -22,7 +22,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from query.backup import Kind
-from query.endpoint import Endpoint, is_operator
+from query.caller import is_operator
+from query.endpoint import Endpoint
 from query.servers import server, servers
 from query.tool import CATALOGUE_UNREACHABLE
 from query.toolsets.advice import AdviceRequest, advice_for
@@ -38,7 +39,6 @@ from shared.errors import (
     ToolsetUnknown,
 )
 from shared.toolset import Toolset
-from shared.upstream.hosts import is_loopback
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def api_routes(
 
     `log_directory` has the stderr of stdio servers.
     """
-    is_local = is_loopback(listener.server_socket.getsockname()[0])
+    is_local = listener.is_local
 
     def route(path: str, needs: Permission, **by_method: Handler) -> Route:
         handlers = {method.upper(): handler for method, handler in by_method.items()}

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from query.caller import USING
 from query.endpoint import Endpoint
+from query.listener import MCP_PATH
 from query.metrics import CatalogueGauges
 from query.streaming import CallsStreamed
 from shared import catalog
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from query.listener import HttpListener
     from shared.index.tools import ToolIndex
     from shared.upstream.followed_config import FollowedConfig
-
-MCP_PATH = "/mcp"
 
 # Further readiness checks by name: each returns the problem as text, or None, without waiting.
 Checks = Mapping[str, Callable[[], str | None]]

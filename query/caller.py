@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from shared.catalog import Scope, Selection
 from shared.upstream.auth import SERVICE
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
 
 Permission = Literal["catalog:read", "tools:call", "toolsets:write", "operate"]
 PERMISSIONS: frozenset[Permission] = frozenset(get_args(Permission))
@@ -60,3 +63,13 @@ ANYONE = Caller("anyone", has_token=False)
 def operator(groups: frozenset[str] | None = None, toolset: str | None = None) -> Caller:
     """Return the caller over stdio, who started this process and can read the operator's files."""
     return Caller("operator", groups, toolset=toolset, has_token=False)
+
+
+def is_operator(request: HTTPConnection, caller: Caller, *, is_local: bool) -> bool:
+    """Return whether the caller may do what needs the permission `operate`, for all groups."""
+    if caller is ANYONE:
+        # Without authentication, only this machine may operate. A web page of another port of it may not: its
+        # browser sends a body of plain text to any address, with the origin of the page.
+        _, _, origin = request.headers.get("origin", "").partition("://")
+        return is_local and origin in ("", request.headers.get("host"))
+    return "operate" in caller.permissions and caller.groups is None and caller.toolset is None

@@ -10,7 +10,7 @@ from mcp.server.auth.routes import build_resource_metadata_url
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from query.auth.authentication import bearer_token
@@ -120,16 +120,6 @@ class Endpoint:
         """Return the response to a request that ended with this error."""
         del request
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-def is_operator(request: HTTPConnection, caller: Caller, *, is_local: bool) -> bool:
-    """Return whether the caller may do what needs the permission `operate`, for all groups."""
-    if caller is ANYONE:
-        # Without authentication, only this machine may operate. A web page of another port of it may not: its
-        # browser sends a body of plain text to any address, with the origin of the page.
-        _, _, origin = request.headers.get("origin", "").partition("://")
-        return is_local and origin in ("", request.headers.get("host"))
-    return "operate" in caller.permissions and caller.groups is None and caller.toolset is None
 
 
 def in_turn(read: Callable[[Request, Caller], ASGIApp]) -> Handler:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 
+MCP_PATH = "/mcp"
+
+
 @dataclass(frozen=True, slots=True)
 class HttpListener:
     """A listening socket; without `authentication`, every caller that reaches it may use it.
@@ -33,6 +36,16 @@ class HttpListener:
         """Return `http://host:port`."""
         host, port = self.server_socket.getsockname()[:2]
         return f"http://{_bracketed(host)}:{port}"
+
+    @property
+    def public_address(self) -> str | None:
+        """Return the public URL of the service without the path of MCP, where it is set."""
+        return self.public_url.rstrip("/").removesuffix(MCP_PATH) if self.public_url else None
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether only this machine reaches the socket."""
+        return is_loopback(self.server_socket.getsockname()[0])
 
     def close(self) -> None:
         """Close the socket."""

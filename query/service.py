@@ -16,7 +16,8 @@ from mcp.types import INTERNAL_ERROR
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
-from query.app import MCP_PATH, NO_CHECKS, Checks, http_app
+from query.app import NO_CHECKS, Checks, http_app
+from query.listener import MCP_PATH
 from shared.service.http import HttpConfig
 
 if TYPE_CHECKING:

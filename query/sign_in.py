@@ -20,8 +20,7 @@ import structlog
 from anyio.to_thread import run_sync
 from mcp.shared.auth import AuthorizationCodeResult
 
-from query.app import MCP_PATH
-from query.endpoint import is_operator
+from query.caller import is_operator
 from query.kept import name_of, new_name
 from shared.errors import (
     CallsExhausted,
@@ -33,9 +32,9 @@ from shared.errors import (
     ToolscaleError,
 )
 from shared.quoting import quoted
-from shared.sign_in.oauth import Authorization, challenge_of
 from shared.upstream.auth import SERVICE, Challenge
 from shared.upstream.hosts import is_loopback
+from shared.upstream.oauth import Authorization, challenge_of
 from shared.upstream.target import HttpTarget
 
 if TYPE_CHECKING:
@@ -43,12 +42,11 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.kept import Kept
-    from query.listener import HttpListener
     from shared.catalog import ServerRecord
-    from shared.sign_in.oauth import OAuthServer
-    from shared.sign_in.store import SignIn, SignIns
     from shared.upstream.auth import OAuthClient
     from shared.upstream.dial import Dialler
+    from shared.upstream.oauth import OAuthServer
+    from shared.upstream.sign_ins import SignIn, SignIns
 
 SOURCE = "toolscale/sign-in"
 """Requests the listing of a server after a sign-in."""
@@ -98,6 +96,7 @@ class _Flow:
 class SignInFlows:
     """The sign-ins that began in this process. Only for one event loop.
 
+    `public_address` is that of this service for browsers, where it is set; `is_local`: only this machine reaches it.
     `on_signed_in` is called, in a thread, with a server whose list the new tokens may change.
     """
 
@@ -106,12 +105,13 @@ class SignInFlows:
         dialler: Dialler,
         sign_ins: SignIns,
         kept: Kept,
-        listener: HttpListener,
-        on_signed_in: Callable[[str], None] = lambda _: None,
+        public_address: str | None,
+        on_signed_in: Callable[[str], None],
+        *,
+        is_local: bool,
     ) -> None:
         self._dialler, self._sign_ins, self._kept, self._on_signed_in = dialler, sign_ins, kept, on_signed_in
-        self._public_url = listener.public_url
-        self._is_local = is_loopback(listener.server_socket.getsockname()[0])
+        self._public_address, self._is_local = public_address, is_local
         self._flows: dict[asyncio.Task[None], _Flow] = {}
 
     def owner(self, server: ServerRecord, caller: Caller) -> str:
@@ -133,8 +133,8 @@ class SignInFlows:
         Raises:
             ConfigInvalid: the service has no public URL, and the request came from another machine.
         """
-        if self._public_url:
-            return self._public_url.rstrip("/").removesuffix(MCP_PATH)
+        if self._public_address:
+            return self._public_address
         host = request.headers.get("host", "")
         if is_loopback(urlsplit(f"//{host}").hostname or ""):
             return f"http://{host}"

@@ -23,9 +23,9 @@ from query.web.page import message_page, render
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import PageEndpoint
 from shared.errors import CursorInvalid, CursorsUnavailable, Permanent, ServerUnknown, ToolscaleError
-from shared.sign_in.oauth import CLIENT_NAME
 from shared.upstream.auth import SERVICE
 from shared.upstream.hosts import is_loopback
+from shared.upstream.oauth import CLIENT_NAME
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from query.listener import HttpListener
     from query.sign_in import SignInFlows
     from shared.catalog import ServerRecord
-    from shared.sign_in.store import SignIn, SignIns
+    from shared.upstream.sign_ins import SignIn, SignIns
 
 PATH = "/api/sign-ins"
 BROWSER_WAITS_S = 20.0
@@ -156,7 +156,7 @@ class SignInRoutes:
 
     async def _client(self, request: Request) -> Response:
         """Return the client id metadata document, whose URL is the client id of this service."""
-        if urlsplit(self._listener.public_url or "").scheme != "https":
+        if urlsplit(self._listener.public_address or "").scheme != "https":
             return _error(HTTPStatus.NOT_FOUND, "this service has no public https URL")
         address = self._flows.address(request)
         return JSONResponse(

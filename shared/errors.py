@@ -54,12 +54,9 @@ import copy
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from shared.quoting import quoted_name
-
-if TYPE_CHECKING:
-    from shared.upstream.auth import Challenge
 
 
 class ToolscaleError(Exception):
@@ -197,7 +194,7 @@ class SignInRequired(ServerAuthRequired):
     """A person has to sign in to the server, or to agree to more scopes; with the server's `challenge`, where it is."""
 
     delivery = Delivery.NOT_SENT
-    challenge: "Challenge | None" = None
+    challenge: object = None  # a `shared.upstream.auth.Challenge`
 
 
 class ProtocolViolation(ServerError, Permanent):

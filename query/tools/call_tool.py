@@ -29,7 +29,7 @@ from shared.errors import (
     ToolscaleError,
 )
 from shared.quoting import quoted_name
-from shared.upstream.auth import Requester
+from shared.upstream.auth import Challenge, Requester
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class CallTool(ToolHandler):
         try:
             owner = self._flows.permitted_owner(server, request, caller)
             address = self._flows.address(request)
-            ticket = await self._flows.begin(server, owner, caller, address, needed.challenge)
+            challenge = needed.challenge if isinstance(needed.challenge, Challenge) else None
+            ticket = await self._flows.begin(server, owner, caller, address, challenge)
         except ToolscaleError as error:
             return error_result(str(error))
         return error_result(SIGN_IN.format(server=quoted_name(needed.server_id), link=ticket.link))

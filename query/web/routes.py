@@ -12,7 +12,6 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 from typing_extensions import override
 
-from query.app import MCP_PATH
 from query.auth.authentication import bearer_or_basic_token
 from query.endpoint import Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
@@ -43,12 +42,11 @@ _log = structlog.get_logger()
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
     offers = Offers(catalogue)
-    public_address = (listener.public_url or "").rstrip("/").removesuffix(MCP_PATH)
 
     def page(path: str, name: str, view: View) -> Route:
         def shown(request: Request, caller: Caller) -> Response:
             scoped = with_toolset_scope(caller, catalogue.index)
-            address = public_address or str(request.base_url).rstrip("/")
+            address = listener.public_address or str(request.base_url).rstrip("/")
             query = dict(request.query_params)
             found = view(PageRequest(scoped, catalogue, request.path_params, query, address, offers))
             return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)

@@ -14,9 +14,9 @@ import structlog
 from pydantic import ValidationError
 
 from query.answers.answer import first_sentence, share, summary
-from query.app import MCP_PATH
 from query.caller import ANYONE
 from query.find import find_tool
+from query.listener import MCP_PATH
 from query.replicas import Replicated, servings
 from query.search.request import FindRequest
 from query.servers import ServerRow, servers_for

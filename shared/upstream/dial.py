@@ -18,19 +18,19 @@ from shared.catalog import Endpoint
 from shared.errors import AddressForbidden
 from shared.index import addresses
 from shared.service.redis import parse_redis_url
-from shared.sign_in.oauth import OAuthServer
-from shared.sign_in.store import SignIns, open_sign_ins
-from shared.sign_in.tokens import AccessTokens
 from shared.upstream.auth import LISTING, SERVICE, Requester
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, resolve
 from shared.upstream.http import http_transport
 from shared.upstream.log import log_directory, log_file
 from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.oauth import OAuthServer
 from shared.upstream.server_rules import ReadOptions, no_options, options_reader
 from shared.upstream.session import SessionState
+from shared.upstream.sign_ins import SignIns, open_sign_ins
 from shared.upstream.stdio import stdio_transport
 from shared.upstream.target import HttpTarget, StdioTarget, Target
+from shared.upstream.tokens import AccessTokens
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams

@@ -22,7 +22,7 @@ import kubernetes_validate
 
 from query.api import PATH as API_PATH
 from query.api import TOOLSETS_PATH
-from query.app import MCP_PATH
+from query.listener import MCP_PATH
 from query.service import RESPONSE_S, grace_s_of
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings

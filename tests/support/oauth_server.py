@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
+import anyio
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -99,14 +100,15 @@ class People:
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
         if self.refresh_takes_s:
-            import anyio  # noqa: PLC0415
-
             await anyio.sleep(self.refresh_takes_s)
         if self.refuses_refresh or self.refresh.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant", "this grant has ended")
         assert refresh_token.subject
         self.refreshes[refresh_token.subject] += 1
         return self._given(client, refresh_token.subject, scopes or refresh_token.scopes)
+
+    async def exchange_identity_assertion(self, client: Any, params: Any) -> OAuthToken:
+        raise TokenError("unsupported_grant_type")
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         found = self.access.get(token)
@@ -166,7 +168,8 @@ def _mcp(server: ProtectedServer, issuer: str) -> MCPServer:
     def whoami() -> str:
         """Return who calls."""
         token = get_access_token()
-        assert token and token.subject
+        assert token
+        assert token.subject
         server.calls.append(token.subject)
         return token.subject
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.api import api_routes
-from query.app import MCP_PATH, metrics_route
+from query.app import metrics_route
 from query.backup import Stores
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
+from query.listener import MCP_PATH
 from query.mcp import caller_of_request, caller_or_anyone, record_list, service_of
 from query.operations import Operations
 from query.service import HttpServer, grace_s_of, tune_interpreter
@@ -32,10 +33,10 @@ from shared.quoting import printable
 from shared.service.every import every
 from shared.service.process import full_environment
 from shared.settings import Settings
-from shared.sign_in.store import open_sign_ins
 from shared.upstream.dial import dialler_for
 from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
+from shared.upstream.sign_ins import open_sign_ins
 from toolscale.client.instance import is_published
 from toolscale.console import err, print_notes
 from toolscale.embedded.composition import Embedded, run_embedded
@@ -118,7 +119,8 @@ def answer(
         intents.request(server_id, SOURCE)
         embedded.wake(server_id)
 
-    flows = SignInFlows(dialler, sign_ins, catalogue.response_policy.kept, listener, resync)
+    kept = catalogue.response_policy.kept
+    flows = SignInFlows(dialler, sign_ins, kept, listener.public_address, resync, is_local=listener.is_local)
     http: HttpServer
     with ExitStack() as beside:
         routes = [

@@ -15,10 +15,10 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from query.app import MCP_PATH
 from query.caller import OPERATOR
 from query.early import early_service
 from query.endpoint import security_of
+from query.listener import MCP_PATH
 from query.streaming import body_message, replayed
 from shared.service.http import HttpConfig
 from toolscale.embedded.door import Door, Use

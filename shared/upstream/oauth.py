@@ -29,10 +29,10 @@ from pydantic import AnyUrl, ValidationError
 
 from shared.errors import ServerAuthRequired, ServerError, ServerFailed, ServerUnreachable
 from shared.quoting import quoted
-from shared.sign_in.store import SignIn
 from shared.upstream.auth import SERVICE, UNREGISTERED, Challenge, MachineIdentity, OAuthClient
 from shared.upstream.http import guarded_client
 from shared.upstream.session import SessionState
+from shared.upstream.sign_ins import SignIn
 from shared.upstream.target import HttpTarget
 
 if TYPE_CHECKING:

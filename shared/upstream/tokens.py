@@ -13,12 +13,12 @@ import structlog
 from anyio.to_thread import run_sync
 
 from shared.errors import ServerTimeout
-from shared.sign_in.store import LEASE_S, SignIn, SignIns, entry_name
 from shared.upstream.auth import SERVICE
+from shared.upstream.sign_ins import LEASE_S, SignIn, SignIns, entry_name
 
 if TYPE_CHECKING:
-    from shared.sign_in.oauth import OAuthServer
     from shared.upstream.auth import Challenge, MachineIdentity
+    from shared.upstream.oauth import OAuthServer
 
 # A server that refuses a token which is that new does so for another reason than its age.
 _NEW_S = 30.0
