@@ -131,3 +131,13 @@ def reasons(revision: str) -> dict[str, str]:
         for scenario, names in checks.get(revision, {}).items()
         for check in names.split()
     }
+
+
+CLIENT_TO_COME: Mapping[str, str] = MappingProxyType(
+    {
+        "elicitation-sep1034-client-defaults": "What a server asks in mid-call is to reach the client.",
+        "sep-2322-client-request-state": "What a server asks in a result is to reach the client.",
+        "http-custom-headers": "Headers that repeat arguments are to be sent at the first call.",
+    }
+)
+"""The scenarios that Toolscale does not pass yet as the suite's client."""
