@@ -136,6 +136,8 @@ DEMO := toolscale/demo
 PEERS := benchmarks/peer_systems/environments
 INSPECTOR := tests/support/inspector
 AXE := tests/support/axe
+CONFORMANCE := tests/support/conformance
+NODE := tests/support/node
 CLIENTS := tests/clients/environments
 # of the image: Hugging Face's hub downloads without hf-xet too, and only Kubernetes' asynchronous client needs aiohttp
 UNUSED := hf-xet aiohttp aiohttp-retry aiohappyeyeballs aiosignal frozenlist multidict propcache yarl
@@ -156,7 +158,7 @@ lock: ## resolve all dependencies again: ours, the image's, the demo servers', t
 	for input in $(CLIENTS)/*.in; do \
 	    $(COMPILE) --upgrade $$input -o $${input%.in}.lock || exit 1; \
 	done
-	for directory in $(DEMO) $(INSPECTOR) $(AXE) $(CLIENTS)/*/; do \
+	for directory in $(DEMO) $(INSPECTOR) $(AXE) $(CONFORMANCE) $(NODE) $(CLIENTS)/*/; do \
 	    (cd $$directory && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved) || exit 1; \
 	done
 

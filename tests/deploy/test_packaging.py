@@ -26,7 +26,7 @@ PACKAGES = ("shared", "workers", "query", "toolscale")
 LOCKS = sorted(path for path in ROOT.glob("**/*.lock") if not {".venv", ".demo"} & set(path.parts))
 NPM_LOCKS = [
     ROOT / "toolscale" / "demo" / "package-lock.json",
-    ROOT / "tests" / "support" / "inspector" / "package-lock.json",
+    *sorted((ROOT / "tests" / "support").glob("*/package-lock.json")),
     *sorted((ROOT / "tests" / "clients" / "environments").glob("*/package-lock.json")),
 ]
 DEPLOYED = ROOT / "deploy" / "requirements.lock"
