@@ -19,7 +19,7 @@ from starlette.routing import Route
 from query.endpoint import Endpoint
 from query.sign_in import CALLBACK_PATH, CLIENT_PATH, START_PATH
 from query.toolsets.offers import with_toolset_scope
-from query.web.page import message_page, render
+from query.web.page import Page, message_page, render
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import PageEndpoint
 from shared.errors import CursorInvalid, CursorsUnavailable, Permanent, ServerUnknown, ToolscaleError
@@ -98,7 +98,14 @@ class SignInRoutes:
         server = await self._server(request, caller)
         owner = self._flows.permitted_owner(server, request, caller)
         ticket = await self._flows.begin(server, owner, caller, self._flows.address(request))
-        return RedirectResponse(ticket.link, HTTPStatus.SEE_OTHER)
+        # a link: the browser follows no redirect from a form to another origin
+        where = urlsplit(ticket.authorization_url).netloc
+        text = f"{server.server_id} asks you to sign in at {where}. The link works once, within five minutes."
+        page = Page(
+            "message.html",
+            {"title": "Sign in", "text": text, "link": ticket.link, "link_text": f"Continue at {where}"},
+        )
+        return render(page, page_name="sign-in", caller=caller)
 
     async def _listed(self, request: Request, caller: Caller) -> Response:
         """Return who is signed in where; a caller who is no operator sees his own sign-ins."""

@@ -190,6 +190,10 @@ class ServerAuthRequired(ServerError, Permanent):
     """The server requires other credentials (401 or 403)."""
 
 
+NEEDS_SIGN_IN = "needs a sign-in"
+"""Begins the reason of a SignInRequired, which the record and the intent of a server keep as text."""
+
+
 class SignInRequired(ServerAuthRequired):
     """A person has to sign in to the server, or to agree to more scopes; with the server's `challenge`, where it is."""
 

@@ -143,7 +143,7 @@ def lister(targets: Mapping[str, Target], settings: Settings) -> Callable[[Serve
     limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=STDIO_START_TIMEOUT_S)
 
     def list_server(server: ServerAnnouncement) -> Listing:
-        target = dialler.target(server.server_id, server.endpoint)
+        target = dialler.listing_target(server.server_id, server.endpoint, server.labels)
         return fetch_tools_blocking(server.server_id, target, limits)
 
     return list_server

@@ -112,7 +112,8 @@ class CallTool(ToolHandler):
     async def _sign_in(self, needed: SignInRequired, context: ToolCallContext) -> CallToolResult:
         """Return an error result with a link by which the caller's user signs in, or why there is none."""
         request: object = context.mcp_context.request
-        server, caller = self._catalogue.ledger.record(needed.server_id), context.caller
+        caller, index = context.caller, self._catalogue.pinned().index
+        server = await run_in_thread(caller.name, index.server, needed.server_id)
         if self._flows is None or server is None or not isinstance(request, Request):
             return error_result(str(needed))
         try:

@@ -105,7 +105,9 @@ class OAuthServer:
             ServerError: the authorization server does not answer, or refuses.
         """
         redirect_url = authorization.redirect_url
-        stored = _Stored(self._client(before, redirect_url), before.tokens if before else None)
+        challenge = challenge.for_scopes(self.client.scopes)
+        client = self._client(before, redirect_url, (challenge.scope or "").split())
+        stored = _Stored(client, before.tokens if before else None)
         metadata = OAuthClientMetadata(
             client_name=CLIENT_NAME,
             redirect_uris=[AnyUrl(redirect_url)],
@@ -116,7 +118,6 @@ class OAuthServer:
         )
         if before:
             _restore(provider.context, before)
-        challenge = challenge.for_scopes(self.client.scopes)
         await self._run(provider, challenge)
         return self._sign_in(caller, stored, provider.context, since=time.time())
 
@@ -227,11 +228,13 @@ class OAuthServer:
             reason = f"{request.url.host} does not answer: {type(error).__name__}"
             raise ServerUnreachable(self.server_id, reason) from error
 
-    def _client(self, before: SignIn | None, redirect_url: str) -> OAuthClientInformationFull | None:
-        """Return the client of the entry, or the one that was registered before for this redirect."""
+    def _client(self, before: SignIn | None, redirect_url: str, scopes: list[str]) -> OAuthClientInformationFull | None:
+        """Return the client of the entry, or the one that was registered before for this redirect and these scopes."""
         known = before.client if before else None
         if self.client.client_id is None:
-            return known if known and AnyUrl(redirect_url) in (known.redirect_uris or ()) else None
+            has_redirect = known is not None and AnyUrl(redirect_url) in (known.redirect_uris or ())
+            has_scopes = known is not None and (known.scope is None or set(scopes) <= set(known.scope.split()))
+            return known if has_redirect and has_scopes else None
         if known and known.client_id == self.client.client_id:
             return known.model_copy(update={"client_secret": self.client.client_secret})  # bound to its issuer
         method = "client_secret_post" if self.client.client_secret else "none"

@@ -27,6 +27,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from shared.errors import (
+    NEEDS_SIGN_IN,
     ListingTooLarge,
     ProtocolViolation,
     ServerAuthRequired,
@@ -286,9 +287,9 @@ def status_error(state: SessionState, status: int, words: str = "", challenge: C
 
 def sign_in_required(server_id: str, challenge: Challenge | None = None) -> SignInRequired:
     """Return the error for a server that needs a sign-in, with the command that helps."""
-    needed = "needs a sign-in"
+    needed = NEEDS_SIGN_IN
     if challenge and challenge.wants_more_scopes:
-        needed = f"needs a sign-in with more scopes: {quoted(challenge.scope or '')}"
+        needed = f"{needed} with more scopes: {quoted(challenge.scope or '')}"
     error = SignInRequired(server_id, f"{needed}; run `toolscale login {server_id}`")
     error.challenge = challenge
     return error

@@ -91,7 +91,7 @@ class People:
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
         assert authorization_code.subject
-        return self._given(client, authorization_code.subject, authorization_code.scopes)
+        return self.given(client, authorization_code.subject, authorization_code.scopes)
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
         return self.refresh.get(refresh_token)
@@ -105,7 +105,7 @@ class People:
             raise TokenError("invalid_grant", "this grant has ended")
         assert refresh_token.subject
         self.refreshes[refresh_token.subject] += 1
-        return self._given(client, refresh_token.subject, scopes or refresh_token.scopes)
+        return self.given(client, refresh_token.subject, scopes or refresh_token.scopes)
 
     async def exchange_identity_assertion(self, client: Any, params: Any) -> OAuthToken:
         raise TokenError("unsupported_grant_type")
@@ -124,7 +124,8 @@ class People:
             for token in [each for each, about in kept.items() if about.subject == person]:
                 del kept[token]
 
-    def _given(self, client: OAuthClientInformationFull, person: str, scopes: list[str]) -> OAuthToken:
+    def given(self, client: OAuthClientInformationFull, person: str, scopes: list[str]) -> OAuthToken:
+        """Give a person new tokens."""
         access, refresh = f"access-{secrets.token_hex(16)}", f"refresh-{secrets.token_hex(16)}"
         self.log += [access, refresh]
         self.access[access] = AccessToken(

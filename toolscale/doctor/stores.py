@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from shared.errors import (
+    NEEDS_SIGN_IN,
     ConfigInvalid,
     IndexHeld,
     IndexUnavailable,
@@ -48,12 +49,17 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
     except IntentsUnavailable as error:
         yield problem("servers", f"cannot be read: {error}", "see the findings about Redis or the data directory")
         return
-    wrong = [intent.server_id for intent in known if intent.last_error]
+    failed = {intent.server_id: intent.last_error for intent in known if intent.last_error}
+    waiting = [server_id for server_id, error in failed.items() if f": {NEEDS_SIGN_IN}" in error]
+    wrong = [server_id for server_id in failed if server_id not in waiting]
     overdue = [intent for intent in known if intent.due_at is not None and intent.due_at < time.time() - OVERDUE_S]
     installing = [intent.server_id for intent in known if intent.is_installing]
     yield ok("servers", f"{len(known)} announced")
     if installing:
         yield ok("servers", f"{len(installing)} installing: {', '.join(installing[:5])}")
+    if waiting:
+        found = f"{len(waiting)} need a sign-in: {', '.join(waiting[:5])}"
+        yield warning("servers", found, f"run `toolscale login {waiting[0]}`")
     if wrong:
         yield warning("servers", f"{len(wrong)} failed: {', '.join(wrong[:5])}", "see `toolscale ls`")
     if overdue:
