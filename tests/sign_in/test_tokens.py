@@ -186,3 +186,22 @@ async def test_a_state_that_was_changed_is_refused(server: ProtectedServer) -> N
     with pytest.raises(ServerAuthRequired) as refused:
         await oauth(server).authorize("ann", challenge, None, Authorization(REDIRECT, show, returned))
     assert "of another flow" not in str(refused.value)
+
+
+async def test_a_process_that_gets_the_lease_after_another_one_refreshed_does_not_refresh_again(
+    server: ProtectedServer, people: People, tmp_path: Path
+) -> None:
+    file, key = tmp_path / "sign-ins.sqlite3", SecretKey("k" * 32, None)
+    sign_ins, sign_in = SignIns(SqliteEntries(file), key), await agreed(server, "ann", "ann")
+    sign_ins.put(sign_in.model_copy(update={"renewed_at": time.time() - people.lifetime_s + 1}))
+    first = AccessTokens(sign_ins, oauth(server), "ann")
+
+    class Late(SqliteEntries):
+        def try_lease(self, name: str, holder: str) -> bool:
+            anyio.from_thread.run(first.current)  # between the read and the lease of the second one
+            return super().try_lease(name, holder)
+
+    second = AccessTokens(SignIns(Late(file), key), oauth(server), "ann")
+
+    assert await second.current() == await first.current()
+    assert people.refreshes["ann"] == 1

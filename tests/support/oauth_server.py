@@ -58,6 +58,7 @@ class People:
     log: list[str] = field(default_factory=list[str])
     refuses_refresh: bool = False
     refresh_takes_s: float = 0.0
+    refreshing: int = 0
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -99,6 +100,7 @@ class People:
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
+        self.refreshing += 1
         if self.refresh_takes_s:
             await anyio.sleep(self.refresh_takes_s)
         if self.refuses_refresh or self.refresh.pop(refresh_token.token, None) is None:
