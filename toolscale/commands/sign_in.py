@@ -41,6 +41,7 @@ def login(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the URL, and read the redirected URL from stdin.")
     ] = False,
+    as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     data_dir: DataDirOption = None,
@@ -66,6 +67,10 @@ def login(
                     came = _waited(returned)
         service.post(f"{PATH}/returned", {"url": came})
         _finish(service, server, begun["ticket"])
+    if as_json:
+        print_json({"server_id": server, "caller": about["caller"]})
+        return
+    print_lines(printable(f"{server}: signed in. Its tools are being listed; `toolscale ls {server}` shows them."))
 
 
 def logout(
@@ -77,6 +82,7 @@ def logout(
         str | None,
         typer.Option(help="End the sign-ins of this caller; without SERVER, all of them.", show_default=False),
     ] = None,
+    as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     data_dir: DataDirOption = None,
@@ -89,6 +95,9 @@ def logout(
     if not ended:
         whose = f" of {caller}" if caller else ""
         raise ServiceRejected(f"there is no sign-in{whose}{f' to {server}' if server else ''}")
+    if as_json:
+        print_json({"ended": ended})
+        return
     for each in ended:
         print_lines(printable(f"{each}: signed out."))
 
@@ -129,7 +138,6 @@ def _finish(service: Service, server: str, ticket: str) -> None:
             time.sleep(_POLL_S)
     if outcome["state"] == "failed":
         raise ServiceRejected(outcome["reason"])
-    print_lines(printable(f"{server}: signed in. Its tools are being listed; `toolscale ls {server}` shows them."))
 
 
 def _waited(returned: SimpleQueue[str]) -> str:

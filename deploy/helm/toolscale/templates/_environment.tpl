@@ -104,6 +104,11 @@
 - name: TOOLSCALE_CREDENTIALS_DIR
   value: /etc/toolscale/credentials
 {{- end }}
+{{- with .Values.signIns }}
+{{- if .existingSecret }}
+{{ include "toolscale.secretEnv" (dict "name" "TOOLSCALE_SECRET_KEY" "secret" .existingSecret "key" .key) }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "toolscale.serversVolumes" -}}

@@ -61,6 +61,8 @@
   value: {{ .jwt.issuer | quote }}
 - name: TOOLSCALE_JWT_JWKS
   value: {{ .jwt.jwks | quote }}
+{{- end }}
+{{- if .jwt.publicUrl }}
 - name: TOOLSCALE_PUBLIC_URL
   value: {{ .jwt.publicUrl | quote }}
 {{- end }}
