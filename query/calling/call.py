@@ -36,7 +36,7 @@ from query.catalogue import Catalogue
 from query.policy import Action
 from query.search.request import ToolName
 from shared.catalog import IndexedTool, ServerRecord, ToolDefinition
-from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
+from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolExcluded, ToolNotFound
 from shared.quoting import quoted_name
 
 if TYPE_CHECKING:
@@ -139,12 +139,14 @@ class ResolvedTool:
 def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> ResolvedTool:
     """Return the tool to call and its replicas; their servers may have failed their last listings.
 
-    The replicas are those whose calls the policy allows; if there are none, those that it asks about.
+    The replicas are those whose options include the tool, and whose calls the policy allows; if there are none, those
+    that it asks about.
 
     Raises:
         ToolNotFound: the caller's scope has no tool of this name, or several.
         ServerNotRunning: its server is stopped or quarantined.
-        CallDenied: the policy denies the call on each server that offers the tool.
+        ToolExcluded: the operator excludes the tool from each server that offers it.
+        CallDenied: the policy denies the call on each of the others.
         IndexUnavailable: the index did not answer.
     """
     pinned = catalogue.pinned()
@@ -157,7 +159,12 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
         raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
-    # replicas have equal definitions, and rules may distinguish their servers
+    # replicas have equal definitions, and options and rules may distinguish their servers
+    options = {record.server_id: catalogue.read_options(record.server_id, record.labels) for record in records}
+    # the index has an excluded tool until its server is listed again
+    records = tuple(record for record in records if options[record.server_id].offers(tool.definition.name))
+    if not records:
+        raise ToolExcluded(tool.server_id, tool.definition.name)
     rules = catalogue.read_policy().of(caller)
     actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
     for action in _PERMITTING:

@@ -7,13 +7,16 @@ They are keys of its entry in the `mcp.json`, or of a table in the policy file; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from shared.upstream.auth import OF_SERVICE, UNREGISTERED, Auth, OAuthClient
+
+if TYPE_CHECKING:
+    from shared.catalog import Listing
 
 STATEFUL = "stateful"
 """The label of an entry whose server keeps state for a session: `"true"` or `"false"`."""
@@ -44,6 +47,17 @@ class ServerOptions:
     def offers(self, tool: str) -> bool:
         """Return whether this tool of the server may be found and called."""
         return (self.include_tools is None or _names(self.include_tools, tool)) and not _names(self.exclude_tools, tool)
+
+    def selected(self, listing: Listing) -> Listing:
+        """Return the list without the other tools; they are not reported as rejected either."""
+        if self.include_tools is None and not self.exclude_tools:
+            return listing
+        return replace(
+            listing,
+            tools=tuple(tool for tool in listing.tools if self.offers(tool.name)),
+            rejected=tuple(tool for tool in listing.rejected if self.offers(tool.name)),
+            marked=tuple(filter(self.offers, listing.marked)),
+        )
 
 
 class OptionKeys(BaseModel):
