@@ -128,12 +128,14 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
 class ResolvedTool:
     """The tool of a request, and the records of the servers that may serve it: one, or the tool's replicas.
 
-    The policy has this action for a call of each of them; it denies none.
+    The policy has this action for a call of each of them; it denies none. `timeout_s` is the longest time of their
+    options for a call; None: that of all servers.
     """
 
     tool: IndexedTool
     replicas: tuple[ServerRecord, ...]
     action: Action = "allow"
+    timeout_s: float | None = None
 
 
 def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> ResolvedTool:
@@ -169,7 +171,8 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
     actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
     for action in _PERMITTING:
         if replicas := tuple(record for record in records if actions[record.server_id] == action):
-            return ResolvedTool(tool, replicas, action)
+            times_s = [options[record.server_id].timeout_s for record in replicas]
+            return ResolvedTool(tool, replicas, action, max(filter(None, times_s), default=None))
     raise CallDenied(tool.server_id, tool.definition.name)
 
 
@@ -201,7 +204,9 @@ async def call_tool(
     definition, replicas = resolved.tool.definition, resolved.replicas
     may_repeat = len(replicas) > 1 and is_repeatable(definition)
     send = tool_call(definition.name, request.parameters, forwarded(meta))
-    result, server_id = await upstreams.call(send, replicas, resources, is_repeatable=may_repeat)
+    result, server_id = await upstreams.call(
+        send, replicas, resources, is_repeatable=may_repeat, timeout_s=resolved.timeout_s
+    )
     if isinstance(result, InputRequiredResult):
         reason = f"{quoted_name(definition.name)} asks for input in mid-call, which Toolscale cannot pass on"
         raise ServerFailed(server_id, reason)
@@ -255,7 +260,7 @@ async def read_resource(
         return await client.session.send_request(request, _READ_RESULT, progress_callback=on_progress)
 
     try:
-        result, server_id = await upstreams.call(send, resolved.replicas, resources)
+        result, server_id = await upstreams.call(send, resolved.replicas, resources, timeout_s=resolved.timeout_s)
     except ServerFailed as error:
         if error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
             raise ResourceNotFound(str(error)) from error

@@ -1,4 +1,4 @@
-"""The options of a server at the time of a call: its excluded tools are not called."""
+"""The options of a server at the time of a call: its excluded tools are not called, and its own time limits calls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 
 from query.caller import Caller
 from query.calling.call import CallRequest, resolve_tool
+from query.calling.limits import CallLimits
 from query.catalogue import Catalogue
 from query.policy import Policy
 from shared.errors import CallDenied, ToolExcluded
 from shared.upstream.options import ServerOptions
 from tests.support.calling import calling, catalogue_of, replicated, text_of
 from tests.support.fakes import make_tool
+from tests.support.hostile.scripts import hangs
 from tests.support.policies import policy, recording_servers, rule
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -63,3 +65,22 @@ def test_a_tool_that_one_replica_excludes_and_the_policy_denies_on_the_other_is_
         resolve_tool(request, ANN, with_options(catalogue, {"r0": WITHOUT_DROP}, rule(servers=["r1"])))
 
     assert not isinstance(denied.value, ToolExcluded)
+
+
+async def test_the_time_of_a_server_limits_its_calls_in_place_of_the_usual_one() -> None:
+    with recording_servers(["r0"]) as servers:
+        servers.on_call = {"r0": hangs}
+        catalogue = with_options(catalogue_of([DROP]), {"r0": ServerOptions(timeout_s=0.5)})
+        async with calling(servers.targets, limits=CallLimits(timeout_s=600), catalogue=catalogue) as client:
+            called = await client.call_tool("call_tool", {"tool_name": "r0:drop"})
+
+    assert text_of(called).endswith("no answer within 0.5 s")
+
+
+@pytest.mark.parametrize(("times_s", "timeout_s"), [({}, None), ({"r0": 5.0}, 5.0), ({"r0": 5.0, "r1": 300.0}, 300.0)])
+def test_a_call_has_the_longest_time_of_its_replicas(times_s: Mapping[str, float], timeout_s: float | None) -> None:
+    options = {server_id: ServerOptions(timeout_s=time_s) for server_id, time_s in times_s.items()}
+
+    resolved = resolve_tool(CallRequest(tool_name="drop"), ANN, with_options(replicated(["r0", "r1"], DROP), options))
+
+    assert resolved.timeout_s == timeout_s
