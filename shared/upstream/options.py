@@ -7,6 +7,7 @@ They are keys of its entry in the `mcp.json`, or of a table in the policy file; 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, cast
@@ -109,6 +110,23 @@ OPTION_KEYS = frozenset(
     )
 )
 """The keys of options as they are written."""
+
+
+# Parts of clients' keys for tools. An approval without a question is no restriction: `autoApproveTools`.
+_INCLUDING = ("allow", "available", "enable", "include", "permi", "white")
+_EXCLUDING = ("black", "block", "den", "disable", "exclude", "filter", "hid")
+_APPROVING = ("always", "approv", "auto", "trust")
+
+
+def restricts_tools(key: str, value: object) -> bool:
+    """Return whether an unknown key of an entry, with this value, may restrict the tools of its server."""
+    letters = re.sub(r"[^a-z]", "", key.lower())
+    if "tool" not in letters or any(part in letters for part in _APPROVING):
+        return False
+    includes = letters == "tools" or any(part in letters for part in _INCLUDING)
+    if value in ([], {}):
+        return includes
+    return value not in (None, False, "*", ["*"]) and (includes or any(part in letters for part in _EXCLUDING))
 
 
 def _names(patterns: tuple[str, ...], tool: str) -> bool:

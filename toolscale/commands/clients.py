@@ -48,7 +48,8 @@ _BECAME: Mapping[Became, str] = {
     "renamed": "{outcome.name}: added, renamed from {outcome.server.server_id}",
     "replaced": "{outcome.name}: replaced",
     "there already": "{outcome.name}: there already",
-    "kept out": "{outcome.name}: another server has this name; use `--on-conflict rename` or `replace`",
+    "kept out": "{outcome.name}: another server, or this one with more tools, has this name; "
+    "use `--on-conflict rename` or `replace`",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -277,6 +278,8 @@ def _remarks(imported: _Import) -> Iterator[str]:
             yield f"  not set here, required where Toolscale runs: {', '.join(server.unset)}"
     for skipped in imported.found.skipped:
         yield f"cannot be imported: {skipped.reason} ({skipped.file.title}, {skipped.file.path})"
+    if ignored := sorted(frozenset[str]().union(*(server.without_effect for server in imported.found.servers))):
+        yield f"without effect in Toolscale: {', '.join(ignored)}"
 
 
 def _difference(before: str, after: str, path: str) -> Iterator[Text]:
@@ -358,6 +361,7 @@ def _as_object(
             }
             for outcome in imported.merged.outcomes
         ],
+        "without_effect": sorted(frozenset[str]().union(*(each.without_effect for each in imported.found.servers))),
         "left_out": [
             {"reason": skipped.reason, "client": skipped.file.client, "path": str(skipped.file.path)}
             for skipped in imported.found.skipped
