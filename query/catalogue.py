@@ -22,6 +22,7 @@ from shared.service.every import every
 from shared.service.process import full_environment
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore, followed_config_store
 from shared.upstream.mcp_json import ConfigFile
+from shared.upstream.server_rules import ReadOptions, no_options, options_reader
 
 if TYPE_CHECKING:
     from query.usage.usage import Usage
@@ -66,6 +67,7 @@ class Catalogue:
     intents: Intents | None = None
     """The intents of the servers; None if this process cannot read them."""
     read_policy: ReadPolicy = no_policy
+    read_options: ReadOptions = no_options
     resync_interval_s: float = 0.0
     stdio_resync_interval_s: float = 0.0
     operator_entry: Callable[[str], object] = lambda _: None
@@ -106,6 +108,7 @@ def catalogue_of(
         index_is_embedded=settings.qdrant_url is None,
         response_policy=response_policy(settings),
         read_policy=policy_reader(settings),
+        read_options=options_reader(settings, full_environment()),
         resync_interval_s=settings.resync_interval_s,
         stdio_resync_interval_s=settings.stdio_resync_interval_s,
     )

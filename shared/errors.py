@@ -31,6 +31,7 @@
         ├── AddressForbidden      the operator does not allow the endpoint
         ├── ToolNotFound          the caller's scope has no tool of that name, or several
         ├── CallDenied            the operator's policy denies the call
+        ├── ToolExcluded          a CallDenied: the operator excludes the tool from those of its server
         ├── CallNotConfirmed      the user did not confirm the call, or the client cannot ask
         ├── ResourceNotFound      the caller has no such link, or the server no such resource
         ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
@@ -148,12 +149,18 @@ class CallDenied(ServerError, Permanent):
     """The operator's policy denies the call of `tool`."""
 
     delivery = Delivery.NOT_SENT
+    reason_for = "the operator's policy denies you calls of {}"
 
     def __init__(self, server_id: str, tool: str) -> None:
-        reason = f"the operator's policy denies you calls of {quoted_name(tool)}"
-        super().__init__(server_id, reason)
+        super().__init__(server_id, self.reason_for.format(quoted_name(tool)))
         self.args = (server_id, tool)
         self.tool = tool
+
+
+class ToolExcluded(CallDenied):
+    """The operator excludes `tool` from those of its server, for every caller."""
+
+    reason_for = "the operator excludes {} from the tools of this server"
 
 
 class CallNotConfirmed(ServerError, Permanent):

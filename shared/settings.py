@@ -189,7 +189,7 @@ class Settings(BaseSettings):
     jwt_admin_group: str | None = None
     """Members of this group see all tools, also those without a group; unset: no such group."""
     policy_file: Path | None = None
-    """A TOML file of rules that allow or deny calls of tools, or ask the user first; docs/security.md."""
+    """A TOML file of rules on calls of tools, and on the tools of servers; docs/security.md. Workers read it too."""
 
     # --- Calls ---
     call_timeout_s: Annotated[float, Field(gt=0, le=3_600)] = 60.0

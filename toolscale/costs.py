@@ -22,7 +22,7 @@ from shared.quoting import printable, quoted_name
 from shared.text.tokens import PROFILE, PROFILES, counter, estimate_tool, is_estimate, model_text
 from shared.upstream.dial import dialler_for
 from shared.upstream.mcp_json import Config, config_of
-from shared.upstream.target import STDIO_START_TIMEOUT_S, Target
+from shared.upstream.target import STDIO_START_TIMEOUT_S
 from toolscale.console import number_columns, out, percent, print_table, thousands
 from toolscale.mcp_clients.clients import Client, client_files, named_file, this_machine
 from toolscale.mcp_clients.files import config_path
@@ -128,7 +128,7 @@ def server_costs(
     found: ListableServers, settings: Settings, encoding: Encoding, on_progress: Callable[[int], None]
 ) -> list[ServerCost]:
     """List all servers and return their costs, the costliest first; `on_progress` gets the number of listed servers."""
-    list_one = partial(_cost, lister(found.config.targets, settings), encoding)
+    list_one = partial(_cost, lister(found.config, settings), encoding)
     with _running([partial(list_one, server) for server in found.config.announcements]) as futures:
         for done, _ in enumerate(as_completed(futures), start=1):
             on_progress(done)
@@ -137,14 +137,18 @@ def server_costs(
     return sorted(costs, key=lambda each: (-each.cost.tokens["generic"] if each.cost else 1, each.server_id))
 
 
-def lister(targets: Mapping[str, Target], settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
-    """Return the function that lists one of these servers; it raises a ServerError if the server cannot be listed."""
-    dialler = dialler_for(settings, os.environ, targets, keeps_logs=False)
+def lister(config: Config, settings: Settings) -> Callable[[ServerAnnouncement], Listing]:
+    """Return the function that lists the tools of one of these servers, without those that its entry excludes.
+
+    It raises a ServerError if the server cannot be listed.
+    """
+    dialler = dialler_for(settings, os.environ, config.targets, keeps_logs=False)
     limits = Limits(timeout_s=settings.listing_timeout_s, start_timeout_s=STDIO_START_TIMEOUT_S)
 
     def list_server(server: ServerAnnouncement) -> Listing:
         target = dialler.listing_target(server.server_id, server.endpoint, server.labels)
-        return fetch_tools_blocking(server.server_id, target, limits)
+        listing = fetch_tools_blocking(server.server_id, target, limits)
+        return config.options[server.server_id].selected(listing)
 
     return list_server
 

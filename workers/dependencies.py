@@ -85,15 +85,16 @@ def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
 
     Raises:
         IndexUnavailable: Qdrant does not answer.
-        ConfigInvalid: another process holds the data directory.
+        ConfigInvalid: another process holds the data directory, or the policy file is invalid.
     """
+    slots, starts = LargePayloadSlots(LARGE_LISTS), StartTurns(starts_at_once())
+    list_server = lister(settings, slots, starts)
     embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
     with ExitStack() as opened:
         opened.callback(versions.store.close)
         versions.store.ensure_active_version(versions.own, known_models)
         opened.pop_all()
-    slots, starts = LargePayloadSlots(LARGE_LISTS), StartTurns(starts_at_once())
     return Dependencies(
         intents=intents,
         index=active_index(lambda: versions.current()[0]),
@@ -101,7 +102,7 @@ def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
         versions=versions,
         rollout=ModelRollout(versions),
         counters=counters(),
-        list_server=lister(settings, slots, starts),
+        list_server=list_server,
         slots=slots,
         starts=starts,
         failure_policy=FailurePolicy(times.QUARANTINE_AFTER),
@@ -115,6 +116,9 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
 
     A large list waits for a slot, which the caller releases. A stdio server waits for a turn to start, and its time
     begins then; it has the time to install packages, unless its last start succeeded in this process.
+
+    Raises:
+        ConfigInvalid: the policy file is invalid.
     """
     from workers.fetch.lister import Lister  # noqa: PLC0415  # the SDK takes half a second to import
 

@@ -36,7 +36,7 @@ from query.catalogue import Catalogue
 from query.policy import Action
 from query.search.request import ToolName
 from shared.catalog import IndexedTool, ServerRecord, ToolDefinition
-from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolNotFound
+from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolExcluded, ToolNotFound
 from shared.quoting import quoted_name
 
 if TYPE_CHECKING:
@@ -128,23 +128,27 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
 class ResolvedTool:
     """The tool of a request, and the records of the servers that may serve it: one, or the tool's replicas.
 
-    The policy has this action for a call of each of them; it denies none.
+    The policy has this action for a call of each of them; it denies none. `timeout_s` is the longest time of their
+    options for a call; None: that of all servers.
     """
 
     tool: IndexedTool
     replicas: tuple[ServerRecord, ...]
     action: Action = "allow"
+    timeout_s: float | None = None
 
 
 def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> ResolvedTool:
     """Return the tool to call and its replicas; their servers may have failed their last listings.
 
-    The replicas are those whose calls the policy allows; if there are none, those that it asks about.
+    The replicas are those whose options include the tool, and whose calls the policy allows; if there are none, those
+    that it asks about.
 
     Raises:
         ToolNotFound: the caller's scope has no tool of this name, or several.
         ServerNotRunning: its server is stopped or quarantined.
-        CallDenied: the policy denies the call on each server that offers the tool.
+        ToolExcluded: the operator excludes the tool from each server that offers it.
+        CallDenied: the policy denies the call on each of the others.
         IndexUnavailable: the index did not answer.
     """
     pinned = catalogue.pinned()
@@ -157,12 +161,18 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
         raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
-    # replicas have equal definitions, and rules may distinguish their servers
+    # replicas have equal definitions, and options and rules may distinguish their servers
+    options = {record.server_id: catalogue.read_options(record.server_id, record.labels) for record in records}
+    # the index has an excluded tool until its server is listed again
+    records = tuple(record for record in records if options[record.server_id].offers(tool.definition.name))
+    if not records:
+        raise ToolExcluded(tool.server_id, tool.definition.name)
     rules = catalogue.read_policy().of(caller)
     actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
     for action in _PERMITTING:
         if replicas := tuple(record for record in records if actions[record.server_id] == action):
-            return ResolvedTool(tool, replicas, action)
+            times_s = [options[record.server_id].timeout_s for record in replicas]
+            return ResolvedTool(tool, replicas, action, max(filter(None, times_s), default=None))
     raise CallDenied(tool.server_id, tool.definition.name)
 
 
@@ -194,7 +204,9 @@ async def call_tool(
     definition, replicas = resolved.tool.definition, resolved.replicas
     may_repeat = len(replicas) > 1 and is_repeatable(definition)
     send = tool_call(definition.name, request.parameters, forwarded(meta))
-    result, server_id = await upstreams.call(send, replicas, resources, is_repeatable=may_repeat)
+    result, server_id = await upstreams.call(
+        send, replicas, resources, is_repeatable=may_repeat, timeout_s=resolved.timeout_s
+    )
     if isinstance(result, InputRequiredResult):
         reason = f"{quoted_name(definition.name)} asks for input in mid-call, which Toolscale cannot pass on"
         raise ServerFailed(server_id, reason)
@@ -248,7 +260,7 @@ async def read_resource(
         return await client.session.send_request(request, _READ_RESULT, progress_callback=on_progress)
 
     try:
-        result, server_id = await upstreams.call(send, resolved.replicas, resources)
+        result, server_id = await upstreams.call(send, resolved.replicas, resources, timeout_s=resolved.timeout_s)
     except ServerFailed as error:
         if error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
             raise ResourceNotFound(str(error)) from error

@@ -37,6 +37,7 @@ from shared.errors import (
 )
 from shared.upstream.dial import open_transport
 from shared.upstream.masking import Mask
+from shared.upstream.options import LONGEST_TIMEOUT_S
 from shared.upstream.session import (
     FOREIGN_ERRORS,
     Allowance,
@@ -279,7 +280,7 @@ class Connection:
     async def _stay(self) -> None:
         # no read timeout below the connection's lifetime: calls have their own deadlines, and an event stream may
         # be silent between two calls
-        silence_s = self._limits.timeout_s + self._limits.idle_s
+        silence_s = LONGEST_TIMEOUT_S + self._limits.idle_s
         transport = open_transport(self._target_match.target, self._limits.max_message_bytes, silence_s, self._state)
         async with Client(self._observed(transport), mode=self._mode, cache=None, client_info=_US) as client:
             self._state.scope.deadline = float("inf")

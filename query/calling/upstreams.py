@@ -73,10 +73,12 @@ class Upstreams:
         resources: CallResources,
         *,
         is_repeatable: bool = False,
+        timeout_s: float | None = None,
     ) -> tuple[ResultT, str]:
         """Send a request to one of these replicas; return the result and the server that returned it.
 
         `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
+        `timeout_s` is the time for the request in place of the usual one.
         Cancellation is sent to the server.
 
         Raises:
@@ -84,7 +86,7 @@ class Upstreams:
             ServerError: the only replica failed, or a replica answered with an error.
             CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
-        answer_by = anyio.current_time() + self._timeout_s
+        answer_by = anyio.current_time() + (timeout_s or self._timeout_s)
         if len(replicas) == 1:
             return await self._attempt(send, replicas[0], resources, CallDeadline(answer_by))
         self._start_probe(replicas)

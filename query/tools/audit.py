@@ -21,6 +21,7 @@ from shared.errors import (
     ConfirmationRequired,
     ResourceNotFound,
     ServerError,
+    ToolExcluded,
     ToolNotFound,
     ToolscaleError,
 )
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 # The outcomes of calls that Toolscale ended itself.
 _ENDED_HERE = frozenset(
-    error.__name__ for error in (ArgumentsInvalid, CallsExhausted, CallDenied, CallNotConfirmed, ConfirmationRequired)
+    error.__name__
+    for error in (ArgumentsInvalid, CallsExhausted, CallDenied, ToolExcluded, CallNotConfirmed, ConfirmationRequired)
 )
 
 # The errors of a request, or of the policy: nobody needs to repair a server.

@@ -4,7 +4,8 @@
                     "docs": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}}}
 
 VS Code uses `servers` instead of `mcpServers`, and comments. `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced
-from the environment. An entry may have `groups`, `labels` and options for Toolscale; `disabled: true` skips it.
+from the environment. An entry may have `groups`, `labels` and options for Toolscale; `disabled: true` skips it, in the
+spelling of any client.
 This file is the only source of commands: an event cannot contain a command.
 """
 
@@ -36,7 +37,7 @@ from shared.catalog import OPERATOR_SOURCE
 from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.service.files import FileSignature, file_signature
-from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions
+from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions, restricts_tools
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 
@@ -49,9 +50,24 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<d
 _ANY_LIST = TypeAdapter(list[Any])
 _ANY_OBJECT = TypeAdapter(dict[str, Any])
 _ENTRY_KEYS = OPTION_KEYS | frozenset(
-    ("type", "command", "args", "env", "cwd", "url", "serverUrl", "headers", "groups", "labels", "disabled")
+    (
+        "type",
+        "transport",
+        "command",
+        "args",
+        "env",
+        "cwd",
+        "url",
+        "serverUrl",
+        "headers",
+        "groups",
+        "labels",
+        "disabled",
+    )
 )
 _SIMILAR = 0.8
+_ENABLED, _FALSE = ("enabled", "enable", "isActive", "active"), ("false", "0", "no", "off")
+_DISABLED, _TRUE = ("disabled", "disable"), ("true", "1", "yes", "on")
 _LEFTOVER = re.compile(r"\$\{[^}]*\}")
 
 
@@ -103,7 +119,9 @@ class Entry(OptionKeys):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = Field(
+        None, validation_alias=AliasChoices("type", "transport")
+    )
     command: Annotated[str, StringConstraints(min_length=1)] | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict[str, str])
@@ -253,11 +271,13 @@ def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[Serv
 
 
 def _reject_misspelt_keys(name: str, raw: object) -> None:
-    """Reject a key that resembles a missing key of an entry; other unknown keys belong to clients."""
+    """Reject a key that resembles a missing key of an entry, or that may restrict tools; others belong to clients."""
     keys = frozenset(cast("dict[str, object]", raw)) if isinstance(raw, dict) else frozenset[str]()
     for key in sorted(keys - _ENTRY_KEYS):
         if meant := _similar(key, _ENTRY_KEYS - keys):
             raise ConfigInvalid(f"{name}: there is no key {key!r}; did you mean {meant!r}?")
+        if restricts_tools(key, _value_of(raw, key)):
+            raise ConfigInvalid(f"{name}: {key} would have no effect; write 'includeTools' or 'excludeTools'")
 
 
 def _similar(key: str, known: Collection[str]) -> str | None:
@@ -267,8 +287,12 @@ def _similar(key: str, known: Collection[str]) -> str | None:
 
 
 def is_disabled(raw: object) -> bool:
-    """Return whether an entry has `disabled: true`."""
-    return _value_of(raw, "disabled") is True
+    """Return whether an entry is disabled, in the spelling of any client; the value may be a text."""
+    return any(
+        str(_value_of(raw, key)).lower() in values
+        for keys, values in ((_DISABLED, _TRUE), (_ENABLED, _FALSE))
+        for key in keys
+    )
 
 
 def variables_of(raw: object) -> frozenset[str]:

@@ -7,13 +7,17 @@ They are keys of its entry in the `mcp.json`, or of a table in the policy file; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from shared.upstream.auth import OF_SERVICE, UNREGISTERED, Auth, OAuthClient
+
+if TYPE_CHECKING:
+    from shared.catalog import Listing
 
 STATEFUL = "stateful"
 """The label of an entry whose server keeps state for a session: `"true"` or `"false"`."""
@@ -44,6 +48,17 @@ class ServerOptions:
     def offers(self, tool: str) -> bool:
         """Return whether this tool of the server may be found and called."""
         return (self.include_tools is None or _names(self.include_tools, tool)) and not _names(self.exclude_tools, tool)
+
+    def selected(self, listing: Listing) -> Listing:
+        """Return the list without the other tools; they are not reported as rejected either."""
+        if self.include_tools is None and not self.exclude_tools:
+            return listing
+        return replace(
+            listing,
+            tools=tuple(tool for tool in listing.tools if self.offers(tool.name)),
+            rejected=tuple(tool for tool in listing.rejected if self.offers(tool.name)),
+            marked=tuple(filter(self.offers, listing.marked)),
+        )
 
 
 class OptionKeys(BaseModel):
@@ -95,6 +110,23 @@ OPTION_KEYS = frozenset(
     )
 )
 """The keys of options as they are written."""
+
+
+# Parts of clients' keys for tools. An approval without a question is no restriction: `autoApproveTools`.
+_INCLUDING = ("allow", "available", "enable", "include", "permi", "white")
+_EXCLUDING = ("black", "block", "den", "disable", "exclude", "filter", "hid")
+_APPROVING = ("always", "approv", "auto", "trust")
+
+
+def restricts_tools(key: str, value: object) -> bool:
+    """Return whether an unknown key of an entry, with this value, may restrict the tools of its server."""
+    letters = re.sub(r"[^a-z]", "", key.lower())
+    if "tool" not in letters or any(part in letters for part in _APPROVING):
+        return False
+    includes = letters == "tools" or any(part in letters for part in _INCLUDING)
+    if value in ([], {}):
+        return includes
+    return value not in (None, False, "*", ["*"]) and (includes or any(part in letters for part in _EXCLUDING))
 
 
 def _names(patterns: tuple[str, ...], tool: str) -> bool:

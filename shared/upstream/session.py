@@ -282,6 +282,8 @@ def status_error(state: SessionState, status: int, words: str = "", challenge: C
         return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
         return ServerFailed(state.server_id, reason)
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:  # to the POST that begins a session
+        reason += '; if it speaks the older SSE transport, its entry needs "type": "sse"'
     return ProtocolViolation(state.server_id, reason)
 
 

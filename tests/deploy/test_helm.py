@@ -459,7 +459,8 @@ def test_secrets_are_given_to_the_components_that_use_them_alone() -> None:
     assert who("QDRANT_API_KEY") == {*workers, "query"}
     assert who("TOOLSCALE_CREDENTIALS_DIR") == {*workers, "query", "notifications"}
     assert who("TOOLSCALE_EVENTS_TOKEN") == {"events-api"}
-    assert who("TOOLSCALE_TOKENS_FILE") == who("TOOLSCALE_POLICY_FILE") == {"query"}
+    assert who("TOOLSCALE_TOKENS_FILE") == {"query"}
+    assert who("TOOLSCALE_POLICY_FILE") == {*workers, "query"}
     assert who("FLOWER_BASIC_AUTH") == {"flower"}
 
 

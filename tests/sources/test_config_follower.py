@@ -101,9 +101,10 @@ def test_only_changed_servers_are_announced_after_a_change(followed: Followed) -
         (at(1, headers={"X": "1"}), at(1, headers={"X": "2"})),
         ({"command": "x", "args": ["1"]}, {"command": "x", "args": ["2"]}),
         ({"command": "x", "env": {"A": "1"}}, {"command": "x", "env": {"A": "2"}}),
+        (at(1), at(1, excludeTools=["delete"])),
     ],
 )
-def test_a_server_with_a_changed_target_is_reconciled_again(
+def test_a_server_with_a_changed_target_or_option_is_reconciled_again(
     followed: Followed, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     write(followed.path, s=before, t=at(2))

@@ -36,9 +36,11 @@ def listing(*tools: ToolDefinition, declared_name: str = "scripted") -> Listing:
     return Listing(declared_name, "2026-07-28", tools)
 
 
-def up(server_id: str = "s", groups: Sequence[str] = (), url: str = URL, source: str = "toolscale") -> ServerUp:
+def up(
+    server_id: str = "s", groups: Sequence[str] = (), url: str = URL, source: str = "toolscale", **labels: str
+) -> ServerUp:
     """Return a server-up event."""
-    announcement = ServerAnnouncement(server_id=server_id, url=url, groups=frozenset(groups))
+    announcement = ServerAnnouncement(server_id=server_id, url=url, groups=frozenset(groups), labels=labels)
     return ServerUp(data=announcement, source=source)
 
 

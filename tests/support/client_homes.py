@@ -84,12 +84,19 @@ FIXTURES = {
         ".codeium/windsurf/mcp_config.json",
         """{
   "mcpServers": {
-    "far": {"serverUrl": "https://far.example/mcp", "headers": {"X-Key": "${env:FAR_KEY}"}},
-    "off": {"command": "x", "disabled": true}
+    "far": {"serverUrl": "https://far.example/mcp", "headers": {"X-Key": "${env:FAR_KEY}"}, "disabledTools": ["a"]},
+    "off": {"command": "x", "disabled": true, "disabledTools": []}
   }
 }
 """,
-        {"far": {"type": "http", "url": "https://far.example/mcp", "headers": {"X-Key": "${env:FAR_KEY}"}}},
+        {
+            "far": {
+                "type": "http",
+                "url": "https://far.example/mcp",
+                "headers": {"X-Key": "${env:FAR_KEY}"},
+                "excludeTools": ["a"],
+            }
+        },
         ("off: it is disabled",),
     ),
     Client.CLINE: Fixture(
@@ -98,14 +105,14 @@ FIXTURES = {
   "mcpServers": {
     "old": {"url": "https://old.example/sse", "autoApprove": [], "timeout": 60},
     "new": {"type": "streamableHttp", "url": "https://new.example/mcp"},
-    "run": {"command": "node", "args": ["/srv/run.js"], "disabled": false, "autoApprove": ["a"]}
+    "run": {"command": "node", "args": ["/srv/run.js"], "disabled": false, "autoApprove": ["a"], "timeout": 1800}
   }
 }
 """,
         {
-            "old": {"type": "sse", "url": "https://old.example/sse"},
+            "old": {"type": "sse", "url": "https://old.example/sse", "timeout": 60_000},
             "new": {"type": "http", "url": "https://new.example/mcp"},
-            "run": {"command": "node", "args": ["/srv/run.js"]},
+            "run": {"command": "node", "args": ["/srv/run.js"], "timeout": 1_800_000},
         },
     ),
     Client.LMSTUDIO: Fixture(
@@ -124,7 +131,7 @@ FIXTURES = {
 """,
         {
             "local": {"command": "npx", "args": ["@example/local@latest"]},
-            "far": {"type": "sse", "url": "https://far.example/sse"},
+            "far": {"type": "sse", "url": "https://far.example/sse", "includeTools": ["a", "b"]},
         },
     ),
     Client.GEMINI: Fixture(
@@ -134,18 +141,30 @@ FIXTURES = {
   "mcp": {"allowed": ["http", "events", "run", "typed"]},
   "mcpServers": {
     "http": {"httpUrl": "https://a.example/mcp", "headers": {"Authorization": "Bearer $TOKEN"}, "timeout": 5000},
-    "events": {"url": "https://b.example/sse"},
+    "events": {"url": "https://b.example/sse", "includeTools": ["a", "b"], "excludeTools": ["b"]},
+    "off": {"command": "x"},
     "typed": {"url": "https://c.example/mcp", "type": "http"},
     "run": {"command": "python", "args": ["-m", "run"], "env": {"KEY": "$KEY", "DIR": "${DIR}"}, "trust": false}
   }
 }
 """,
         {
-            "http": {"type": "http", "url": "https://a.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
-            "events": {"type": "sse", "url": "https://b.example/sse"},
+            "http": {
+                "type": "http",
+                "url": "https://a.example/mcp",
+                "headers": {"Authorization": "Bearer ${TOKEN}"},
+                "timeout": 5_000,
+            },
+            "events": {
+                "type": "sse",
+                "url": "https://b.example/sse",
+                "includeTools": ["a", "b"],
+                "excludeTools": ["b"],
+            },
             "typed": {"type": "http", "url": "https://c.example/mcp"},
             "run": {"command": "python", "args": ["-m", "run"], "env": {"KEY": "${KEY}", "DIR": "${DIR}"}},
         },
+        ("off: it is disabled",),
     ),
     Client.ZED: Fixture(
         ".config/zed/settings.json",
@@ -176,6 +195,9 @@ FIXTURES = {
 command = "npx"
 args = ["-y", "@example/run"]
 env_vars = ["HTTP_KEY"]
+disabled_tools = ["a"]
+startup_timeout_sec = 20
+tool_timeout_sec = 1200
 
 [mcp_servers.run.env]
 LEVEL = "debug"
@@ -185,6 +207,10 @@ url = "https://far.example/mcp"
 bearer_token_env_var = "FAR_TOKEN"
 http_headers = { "X-Region" = "eu" }
 env_http_headers = { "X-Team" = "TEAM" }
+enabled_tools = ["b"]
+
+[mcp_servers."far away".tools.b]
+approval_mode = "approve"
 
 [mcp_servers.off]
 command = "x"
@@ -198,11 +224,14 @@ notifications = true
                 "command": "npx",
                 "args": ["-y", "@example/run"],
                 "env": {"HTTP_KEY": "${HTTP_KEY}", "LEVEL": "debug"},
+                "excludeTools": ["a"],
+                "timeout": 1_200_000,
             },
             "far-away": {
                 "type": "http",
                 "url": "https://far.example/mcp",
                 "headers": {"X-Region": "eu", "X-Team": "${TEAM}", "Authorization": "Bearer ${FAR_TOKEN}"},
+                "includeTools": ["b"],
             },
         },
         ("off: it is disabled",),
@@ -253,6 +282,8 @@ extensions:
     timeout: 300
     type: builtin
   run:
+    available_tools:
+    - a
     args:
     - -y
     - '@example/run'
@@ -267,6 +298,7 @@ extensions:
     timeout: 300
     type: stdio
   far:
+    available_tools: []
     enabled: true
     headers: {}
     type: streamable_http
@@ -274,7 +306,13 @@ extensions:
 GOOSE_MODE: auto
 """,
         {
-            "run": {"command": "npx", "args": ["-y", "@example/run"], "env": {"RUN_KEY": "${RUN_KEY}", "PORT": "80"}},
+            "run": {
+                "command": "npx",
+                "args": ["-y", "@example/run"],
+                "env": {"RUN_KEY": "${RUN_KEY}", "PORT": "80"},
+                "includeTools": ["a"],
+                "timeout": 300_000,
+            },
             "far": {"type": "http", "url": "https://far.example/mcp"},
         },
         ("developer: it is part of Goose (builtin)",),
@@ -283,6 +321,8 @@ GOOSE_MODE: auto
         ".config/opencode/opencode.json",
         """{
   "$schema": "https://opencode.ai/config.json",
+  "tools": {"bash": false, "run_delete_*": false, "far_get": true, "hidden*": false},
+  "permission": {"edit": "ask", "far_put": "deny"},
   "mcp": {
     "run": {
       "type": "local",
@@ -290,17 +330,30 @@ GOOSE_MODE: auto
       "environment": {"KEY": "{env:RUN_KEY}"},
       "enabled": true
     },
-    "far": {"type": "remote", "url": "https://far.example/mcp", "headers": {"X": "y"}},
+    "far": {"type": "remote", "url": "https://far.example/mcp", "headers": {"X": "y"}, "timeout": {"request": 90000}},
+    "hidden": {"type": "local", "command": ["x"]},
     "off": {"type": "local", "command": ["x"], "enabled": false},
     "file": {"type": "remote", "url": "https://x.example", "headers": {"X": "{file:~/.key}"}}
   }
 }
 """,
         {
-            "run": {"command": "bun", "args": ["x", "@example/run"], "env": {"KEY": "${RUN_KEY}"}},
-            "far": {"type": "http", "url": "https://far.example/mcp", "headers": {"X": "y"}},
+            "run": {
+                "command": "bun",
+                "args": ["x", "@example/run"],
+                "env": {"KEY": "${RUN_KEY}"},
+                "excludeTools": ["delete_*"],
+            },
+            "far": {
+                "type": "http",
+                "url": "https://far.example/mcp",
+                "headers": {"X": "y"},
+                "excludeTools": ["put"],
+                "timeout": 90_000,
+            },
         },
         (
+            "hidden: its client denies its tools by 'hidden*'",
             "off: it is disabled",
             "file: a value is in a file ({file:~/.key}); write it in `env` or `headers` instead",
         ),

@@ -100,14 +100,29 @@ def test_one_bad_entry_is_named_and_does_not_cost_the_others(tmp_path: Path, ent
 
 
 def test_keys_of_clients_are_ignored(tmp_path: Path) -> None:
-    entry = {"command": "x", "timeout": 60, "autoApprove": [], "disabledTools": ["a"], "description": "", "name": "n"}
+    entry = {"command": "x", "timeout": 60, "autoApprove": ["a"], "disabledTools": [], "description": "", "name": "n"}
     config = read(tmp_path, {"mcpServers": {"s": entry}})
 
     assert (list(config.targets), config.problems) == (["s"], ())
 
 
-def test_disabled_servers_are_left_out(tmp_path: Path) -> None:
-    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", "args": ["${NOT_SET}"], "disabled": True}}})
+@pytest.mark.parametrize("key", ["type", "transport"])
+def test_an_entry_has_its_transport_under_either_key(tmp_path: Path, key: str) -> None:
+    config = read(tmp_path, {"mcpServers": {"s": {"url": "https://example.org/sse", key: "sse"}}})
+
+    assert config.announcements[0].transport == "sse"
+
+
+@pytest.mark.parametrize("key", ["disabledTools", "tools", "allowed_tools", "toolFilter"])
+def test_a_key_of_a_client_that_may_restrict_tools_is_refused_by_its_name(tmp_path: Path, key: str) -> None:
+    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", key: ["read"]}}})
+
+    assert str(config.problems[0]).startswith(f"s: {key} ")
+
+
+@pytest.mark.parametrize("off", [{"disabled": True}, {"disabled": "true"}, {"enabled": False}, {"isActive": "false"}])
+def test_disabled_servers_are_left_out(tmp_path: Path, off: dict[str, object]) -> None:
+    config = read(tmp_path, {"mcpServers": {"s": {"command": "x", "args": ["${NOT_SET}"], **off}}})
 
     assert (config.announcements, config.named, config.problems) == ((), frozenset(), ())
 

@@ -19,7 +19,7 @@ from shared.text.tokens import PROFILE
 from shared.upstream.masking import masked, masked_servers
 from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
-from toolscale.console import err, number_columns, out, print_json, print_lines, print_notes, print_table, thousands
+from toolscale.console import err, number_columns, print_json, print_lines, print_notes, print_table, thousands
 from toolscale.mcp_clients.clients import (
     CLIENTS,
     Client,
@@ -48,7 +48,8 @@ _BECAME: Mapping[Became, str] = {
     "renamed": "{outcome.name}: added, renamed from {outcome.server.server_id}",
     "replaced": "{outcome.name}: replaced",
     "there already": "{outcome.name}: there already",
-    "kept out": "{outcome.name}: another server has this name; use `--on-conflict rename` or `replace`",
+    "kept out": "{outcome.name}: another server, or this one with more tools, has this name; "
+    "use `--on-conflict rename` or `replace`",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -70,13 +71,15 @@ class _Import:
 class _Move:
     """A client's change: all its servers before, and those that stay, both by their names in the `mcp.json`.
 
-    `others` are servers of the client that are not in the `mcp.json`.
+    `others` are servers of the client that are not in the `mcp.json`. `unlisted` have the reason why each could not be
+    listed; they stay too.
     """
 
     plan: ConnectionPlan
     before: tuple[str, ...]
     staying: tuple[str, ...]
     others: tuple[str, ...]
+    unlisted: Mapping[str, str]
 
 
 def import_servers(
@@ -110,33 +113,35 @@ def import_servers(
 ) -> None:  # fmt: skip
     """Import the servers of Claude, Cursor, VS Code and other clients; without --apply it only shows the changes.
 
-    With --connect, the clients lose the servers that Toolscale has now, and start Toolscale instead.
-    Then it lists all servers and shows the tokens before and after.
+    With --connect it lists all servers, and shows the tokens before and after. The clients lose the servers that it
+    could list, and start Toolscale instead. Exit code 1 means that a server stayed, since it could not be listed.
     """
     settings = load_settings(mcp_config=config, data_dir=data_dir)
     candidates = _candidates(files or [], client or [], project.absolute())
     target, found = read_mcp_json(config_path(settings)), find_servers(candidates, this_machine(), settings)
     imported = _Import(target, found, merge(target.servers, found.servers, on_conflict))
-    moves, problems = _moves(imported, settings) if connect else ([], [])
     writes = apply and imported.changes
     backup = target.write(imported.merged.servers) if writes else None
     if not as_json:
         _print_import(imported, candidates)
         if writes:
             _print_written(target, backup, settings, clients_start_it=connect)
+    lists = connect and apply and imported.merged.servers
+    report = _costs_of(settings.model_copy(update={"mcp_config": target.path})) if lists else None
+    moves, problems = _moves(imported, settings, _unlisted(imported, report)) if connect else ([], [])
     show = print_notes if as_json else print_lines
     moved = [(move, _apply(move.plan, show, is_confirmed=yes, writes=apply)) for move in moves]
     for problem in problems:
         print_notes(printable(problem))
-    report = None
-    if connect and apply and imported.merged.servers:
-        report = _costs_of(settings.model_copy(update={"mcp_config": target.path}))
     if as_json:
         print_json(_as_object(imported, moved, report, backup, applied=writes))
     elif report:
         _print_savings([move for move, result in moved if result["written"]], report)
+        _print_unlisted(moves, report, target)
     elif not apply and (imported.changes or moved):
         err.print("\nNothing was written; --apply does.")
+    if any(move.unlisted for move in moves):
+        raise typer.Exit(1)
 
 
 def connect(
@@ -209,7 +214,18 @@ def _apply(plan: ConnectionPlan, show: Show, *, is_confirmed: bool, writes: bool
     }
 
 
-def _moves(imported: _Import, settings: Settings) -> tuple[list[_Move], list[str]]:
+def _unlisted(imported: _Import, report: CostReport | None) -> dict[str, str]:
+    """Return the imported servers that could not be listed, with the reasons; none before an attempt."""
+    if report is None:
+        return {}
+    listed = {server.server_id for server in report.servers if server.cost}
+    # an entry that cannot be used is reported by its name
+    reasons = {server_id(server.server_id): server.problem or "" for server in report.servers}
+    names = {outcome.name for outcome in imported.merged.outcomes if outcome.became != "kept out"}
+    return {name: reasons.get(name, "it was not listed") for name in names - listed}
+
+
+def _moves(imported: _Import, settings: Settings, unlisted: Mapping[str, str]) -> tuple[list[_Move], list[str]]:
     """Return the change of each client of which the user's own files have servers, and the reasons against others."""
     by_client: dict[Client, list[MergeOutcome]] = {}
     for outcome in imported.merged.outcomes:
@@ -218,17 +234,23 @@ def _moves(imported: _Import, settings: Settings) -> tuple[list[_Move], list[str
     moves, problems = list[_Move](), list[str]()
     for client, outcomes in by_client.items():
         try:
-            moves.append(_move(client, outcomes, imported.found, settings))
+            moves.append(_move(client, outcomes, imported.found, settings, unlisted))
         except ConfigInvalid as error:
             problems.append(f"{CLIENTS[client].title} is not connected: {error}")
     return moves, problems
 
 
-def _move(client: Client, outcomes: Sequence[MergeOutcome], found: FoundServers, settings: Settings) -> _Move:
+def _move(
+    client: Client,
+    outcomes: Sequence[MergeOutcome],
+    found: FoundServers,
+    settings: Settings,
+    unlisted: Mapping[str, str],
+) -> _Move:
     path = file_to_connect(client, this_machine())
     kept_out = {outcome.server.server_id for outcome in outcomes if outcome.became == "kept out"}
     in_file = {outcome.server.server_id for outcome in outcomes if outcome.server.file.path.resolve() == path}
-    moved = in_file - kept_out
+    moved = in_file - kept_out - {outcome.server.server_id for outcome in outcomes if outcome.name in unlisted}
     stay = {outcome.name for outcome in outcomes if outcome.server.server_id not in moved | kept_out}
     skipped = (
         each.reason.partition(":")[0]
@@ -240,6 +262,7 @@ def _move(client: Client, outcomes: Sequence[MergeOutcome], found: FoundServers,
         tuple(sorted({outcome.name for outcome in outcomes if outcome.became != "kept out"})),
         tuple(sorted(stay)),
         tuple(sorted(kept_out | {name for name in skipped if name != "toolscale"})),
+        {name: unlisted[name] for name in sorted(stay & unlisted.keys())},
     )
 
 
@@ -277,6 +300,8 @@ def _remarks(imported: _Import) -> Iterator[str]:
             yield f"  not set here, required where Toolscale runs: {', '.join(server.unset)}"
     for skipped in imported.found.skipped:
         yield f"cannot be imported: {skipped.reason} ({skipped.file.title}, {skipped.file.path})"
+    if ignored := sorted(frozenset[str]().union(*(server.without_effect for server in imported.found.servers))):
+        yield f"without effect in Toolscale: {', '.join(ignored)}"
 
 
 def _difference(before: str, after: str, path: str) -> Iterator[Text]:
@@ -299,20 +324,33 @@ def _print_written(target: McpJson, backup: Path | None, settings: Settings, *, 
 
 
 def _print_savings(written: Sequence[_Move], report: CostReport) -> None:
-    """Name the servers that clients keep and those that were not counted, and print the costs before and after."""
+    """Name the servers that clients keep, and print the costs before and after."""
     for move in written:
-        if stays := (*move.staying, *move.others):
+        if stays := (*(name for name in move.staying if name not in move.unlisted), *move.others):
             title = CLIENTS[move.plan.client].title
             print_notes(f"{title} keeps {printable(', '.join(stays))}.")
-    for server in report.servers:
-        if server.problem:
-            counted = "" if server.cost else "not counted: "
-            out.print(f"{printable(server.server_id)}: {counted}{printable(server.problem)}")
     titles = [(CLIENTS[move.plan.client].title, move) for move in written]
     rows = [
         (title, *map(thousands, _savings_of(move, report).values())) for title, move in (*titles, ("all servers", None))
     ]
     print_table(number_columns("client", "tools", "tokens before", "tokens after"), rows)
+
+
+def _print_unlisted(moves: Sequence[_Move], report: CostReport, target: McpJson) -> None:
+    """Name the servers with a problem, and those that stayed in their clients for it, with what to do."""
+    staying = {name for move in moves for name in move.unlisted}
+    for server in report.servers:
+        if server.problem and server.server_id not in staying:
+            counted = "" if server.cost else "not counted: "
+            print_notes(f"{printable(server.server_id)}: {counted}{printable(server.problem)}")
+    for move in moves:
+        for name, reason in move.unlisted.items():
+            print_notes(
+                printable(f"{name} stays in {CLIENTS[move.plan.client].title}, since it was not listed: {reason}")
+            )
+    if staying:
+        path = printable(str(target.path))
+        print_notes(f"Sign in, or correct the entry in {path}; then the same command moves what can be listed.")
 
 
 def _savings_of(move: _Move | None, report: CostReport) -> dict[str, int]:
@@ -358,6 +396,7 @@ def _as_object(
             }
             for outcome in imported.merged.outcomes
         ],
+        "without_effect": sorted(frozenset[str]().union(*(each.without_effect for each in imported.found.servers))),
         "left_out": [
             {"reason": skipped.reason, "client": skipped.file.client, "path": str(skipped.file.path)}
             for skipped in imported.found.skipped
@@ -366,7 +405,7 @@ def _as_object(
     if report is None:
         return found | ({"clients": [result for _, result in moved]} if moved else {})
     return found | {
-        "clients": [result | _savings_of(move, report) for move, result in moved],
+        "clients": [result | _savings_of(move, report) | {"unlisted": dict(move.unlisted)} for move, result in moved],
         "total": _savings_of(None, report),
         "encoding": report.encoding,
     }

@@ -131,7 +131,7 @@ def _listing(entry: Mapping[str, Any] | None, name: str, settings: Settings) -> 
     by_id = {announcement.server_id: announcement for announcement in config.announcements}
     if name not in by_id:
         raise ServerUnknown.near(name, by_id)
-    return lister(config.targets, settings)(by_id[name])
+    return lister(config, settings)(by_id[name])
 
 
 def _known_file(command: Sequence[str], config: Path | None) -> str:

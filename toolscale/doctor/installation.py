@@ -195,16 +195,16 @@ def check_producers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_policy(settings: Settings) -> Iterator[Finding]:
-    """Check the policy on calls of tools."""
+    """Check the rules on calls of tools and on servers."""
     if settings.policy_file is None:
         return
     try:
-        rules = read_policy(settings.policy_file).rules
+        policy = read_policy(settings.policy_file)
     except ConfigInvalid as error:
         yield problem("policy", str(error), "correct the file; docs/security.md describes its rules")
         return
-    if rules:
-        yield ok("policy", f"{settings.policy_file}: {len(rules)} rules")
+    if rules := len(policy.rules) + len(policy.servers):
+        yield ok("policy", f"{settings.policy_file}: {rules} rules")
     else:
         yield warning("policy", f"{settings.policy_file} has no rule, so it allows every call", "add a rule")
 

@@ -62,6 +62,8 @@ class ClientForm:
     """Returns the entry of an `mcp.json`."""
     connected: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    tool_prefix: str = "{}_"
+    """What the client puts before the name of a tool, with the name of its server in place of the braces."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -84,7 +86,11 @@ _GOOSE = {"enabled": True, "name": NAME, "description": "The tools of many MCP s
 
 CLIENTS: Mapping[Client, ClientForm] = {
     Client.CLAUDE: ClientForm(
-        "Claude Code", ("{project}/.mcp.json", "{claude}/.claude.json"), _stdio(type="stdio"), _http(type="http")
+        "Claude Code",
+        ("{project}/.mcp.json", "{claude}/.claude.json"),
+        _stdio(type="stdio"),
+        _http(type="http"),
+        tool_prefix="mcp__{}__",
     ),
     Client.CLAUDE_DESKTOP: ClientForm(
         "Claude Desktop", ("{programs}/Claude/claude_desktop_config.json",), _stdio(), None
@@ -213,6 +219,7 @@ class Machine:
             "config": config,
             "programs": self.home / "Library" / "Application Support" if self.system == "darwin" else programs,
             "claude": self._named("CLAUDE_CONFIG_DIR", ""),
+            "claude_settings": self._named("CLAUDE_CONFIG_DIR", ".claude"),
             "codex": self._named("CODEX_HOME", ".codex"),
             "copilot": self._named("COPILOT_HOME", ".copilot"),
             "zed": programs / ("Zed" if is_windows else "zed"),

@@ -4,16 +4,46 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from shared.errors import ConfigInvalid
+from shared.upstream.options import OPTION_KEYS, ServerOptions, restricts_tools
 
 Object = Mapping[str, Any]
 
 OPERATORS_OWN = ("groups", "labels", "disabled")
 """Keys that an operator adds to an entry; a new definition keeps them."""
+
+# The keys of clients for the tools of a server: names alone that it may have, and names that it may not.
+_INCLUDING = (
+    *("includeTools", "allowedTools", "enabledTools", "enabled_tools", "allowed_tools"),
+    *("available_tools", "tools"),  # Goose, where none are all, and Copilot CLI
+)
+_EXCLUDING = ("excludeTools", "disabledTools", "disabled_tools", "excludedTools")
+
+# The keys of clients that the functions below read, and those without a meaning for Toolscale.
+_UNDERSTOOD = OPTION_KEYS | frozenset(
+    (
+        *(
+            "type",
+            "transport",
+            "transportType",
+            "command",
+            "args",
+            "env",
+            "cwd",
+            "url",
+            "serverUrl",
+            "httpUrl",
+            "headers",
+        ),
+        *("enabled", "isActive", "disabled", "groups", "labels", "name", "description", "source", "bundled", "uses"),
+        *("env_vars", "http_headers", "env_http_headers", "bearer_token_env_var", "requestOptions"),
+        *("cmd", "envs", "env_keys", "uri", "environment", *_INCLUDING, *_EXCLUDING),
+    )
+)
 
 # Fields of a client that Toolscale cannot replace; without them a request would reach another server, or none.
 _UNSUPPORTED = {
@@ -28,13 +58,15 @@ class NotImportable(Exception):
 
 def mcp_json(entry: Object) -> Object:
     """Return an entry of the many clients with an `mcp.json`."""
-    return {**entry, "type": "stdio"} if entry.get("type") == "local" else entry
+    kind = entry.get("type") or entry.get("transport")
+    return {**entry, "type": "stdio" if kind == "local" else kind}
 
 
 def cline(entry: Object) -> Object:
-    """Return an entry of Cline, which takes a URL for SSE."""
+    """Return an entry of Cline, which takes a URL for SSE, and counts seconds."""
     kind = entry.get("type") or entry.get("transportType") or "sse"
-    return {**entry, "type": kind} if entry.get("url") and not entry.get("command") else entry
+    is_remote = entry.get("url") and not entry.get("command")
+    return {**entry, **({"type": kind} if is_remote else {}), "timeout": _in_ms(entry.get("timeout"))}
 
 
 def gemini(entry: Object) -> Object:
@@ -53,7 +85,7 @@ def zed(entry: Object) -> Object:
         entry = {**entry, **inner, "command": inner.get("path")}
     if not entry.get("command") and not entry.get("url"):
         raise NotImportable("it is an extension of Zed, which starts it")
-    return _connection(entry) | {"disabled": entry.get("enabled") is False}
+    return _connection(entry)
 
 
 def codex(entry: Object) -> Object:
@@ -64,7 +96,7 @@ def codex(entry: Object) -> Object:
     if token := entry.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{token}}}"
     env = _references({name: name for name in names}) | {**entry.get("env", {})}
-    return _connection(entry) | {"env": env, "headers": headers, "disabled": entry.get("enabled") is False}
+    return _connection(entry) | {"env": env, "headers": headers}
 
 
 def continue_(entry: Object) -> Object:
@@ -93,7 +125,7 @@ def goose(entry: Object) -> Object:
         "env": _references({name: name for name in entry.get("env_keys") or ()}) | {**(entry.get("envs") or {})},
         "url": entry.get("uri"),
         "headers": entry.get("headers"),
-        "disabled": entry.get("enabled") is False,
+        "timeout": _in_ms(entry.get("timeout")),
     }
 
 
@@ -102,6 +134,7 @@ def opencode(entry: Object) -> Object:
     if file := re.search(r"\{file:[^}]*\}", str(entry)):
         raise NotImportable(f"a value is in a file ({file.group()}); write it in `env` or `headers` instead")
     words = entry.get("command") or ()
+    limits = entry.get("timeout")  # a number is the time of a listing
     found = {
         "command": words[0] if words else None,
         "args": list(words[1:]),
@@ -109,9 +142,85 @@ def opencode(entry: Object) -> Object:
         "url": entry.get("url"),
         "headers": entry.get("headers"),
         "oauth": entry.get("oauth"),
-        "disabled": entry.get("enabled") is False,
+        "timeout": cast("Object", limits).get("request") if isinstance(limits, dict) else None,
     }
     return _with_texts(found, lambda text: re.sub(r"\{env:(\w+)\}", r"${\1}", text))
+
+
+def restrictions(raw: Object) -> dict[str, list[str]]:
+    """Return the tools that an entry of any client includes and excludes, under the keys of an `mcp.json`.
+
+    Raises:
+        NotImportable: a key restricts the tools in a way that is not understood.
+    """
+    unknown = [key for key, value in without_restrictions(raw).items() if restricts_tools(key, value)]
+    if unknown:
+        raise NotImportable(f"it may restrict its tools by {unknown[0]}, which Toolscale does not know")
+    including = [key for key in _INCLUDING if _names(key, raw) is not None]
+    if len(including) > 1:
+        raise NotImportable(f"it restricts its tools twice, by {' and '.join(including)}")
+    tools = raw.get("tools")
+    excluded = [name for key in _EXCLUDING for name in _names(key, raw) or ()]
+    if isinstance(tools, dict):
+        excluded += [name for name, settings in cast("Object", tools).items() if _is_off(name, settings)]
+    found = {"includeTools": _names(including[0], raw) if including else None, "excludeTools": excluded or None}
+    return {key: names for key, names in found.items() if names is not None}
+
+
+def _names(key: str, raw: Object) -> list[str] | None:
+    """Return the names under a key; None: all tools, or the settings of single ones."""
+    value = raw.get(key)
+    if value is None or value == ["*"] or (key == "tools" and isinstance(value, dict)):
+        return None
+    if not isinstance(value, list):
+        raise NotImportable(f"its {key} is no list of names")
+    return None if key == "available_tools" and not value else cast("list[str]", value)
+
+
+def without_restrictions(raw: Object) -> Object:
+    """Return an entry of a client without the keys that `restrictions` reads."""
+    return {key: value for key, value in raw.items() if key not in _INCLUDING + _EXCLUDING}
+
+
+def _is_off(tool: str, settings: object) -> bool:
+    if isinstance(settings, bool):
+        return not settings
+    keys = cast("Object", settings) if isinstance(settings, dict) else {"": settings}
+    if unknown := keys.keys() - {"enabled", "approval_mode"}:
+        raise NotImportable(f"it may restrict {tool} by {min(unknown)}, which Toolscale does not know")
+    return keys.get("enabled") is False
+
+
+def denied_tools(prefix: str, denied: Iterable[str]) -> list[str]:
+    """Return the tools of a server among the names that a client denies, in which they have this prefix.
+
+    Raises:
+        NotImportable: a pattern denies all of them, or its tools cannot be told from those of other servers.
+    """
+    found: list[str] = []
+    for name in denied:
+        tool, head = name.removeprefix(prefix), re.split(r"[*?\[]", name)[0]
+        if name.startswith(prefix) and tool.strip("*"):
+            found.append(tool)
+        elif name.startswith(prefix) or name == prefix.rstrip("_") or (head != name and prefix.startswith(head)):
+            raise NotImportable(f"its client denies its tools by {name!r}")
+    return found
+
+
+def option_keys(options: ServerOptions) -> dict[str, Any]:
+    """Return these options as an entry of the `mcp.json` has them."""
+    included, excluded, timeout_s = options.include_tools, options.exclude_tools, options.timeout_s
+    return {
+        **({} if included is None else {"includeTools": list(included)}),
+        **({"excludeTools": list(excluded)} if excluded else {}),
+        # a smaller number would be one of seconds
+        **({} if timeout_s is None else {"timeout": max(1_000, round(timeout_s * 1_000))}),
+    }
+
+
+def without_effect(raw: Object) -> frozenset[str]:
+    """Return the keys of a client's entry that Toolscale does not take over, and that restrict nothing."""
+    return frozenset(key for key, value in raw.items() if key not in _UNDERSTOOD and value not in (None, False, [], {}))
 
 
 def definition(raw: Object) -> dict[str, Any]:
@@ -150,6 +259,28 @@ def with_folders(raw: Object, home: Path, project: Path | None) -> dict[str, Any
     return _with_texts(raw, replaced)
 
 
+def offers_no_more(entry: Object, found: Object) -> bool:
+    """Return whether an entry of the `mcp.json` offers no tool of its server that the one found does not."""
+    included, excluded = found.get("includeTools"), _excluded(entry)
+    return included in (None, entry.get("includeTools")) and all(each in excluded for each in _excluded(found))
+
+
+def replacing(found: Object, own: Object) -> dict[str, Any]:
+    """Return the entry found in place of an entry of the operator, whose own keys and restrictions stay."""
+    kept = {key: own[key] for key in ("includeTools", "timeout") if key in own}
+    excluded = _excluded(own) + [each for each in _excluded(found) if each not in _excluded(own)]
+    return (
+        {**kept, **found}
+        | {key: own[key] for key in OPERATORS_OWN if key in own}
+        | ({"excludeTools": excluded} if excluded else {})
+    )
+
+
+def _excluded(entry: Object) -> list[object]:
+    names = entry.get("excludeTools")
+    return cast("list[object]", names) if isinstance(names, list) else []
+
+
 def started_in(entry: dict[str, Any], project: Path | None) -> dict[str, Any]:
     """Return the definition, with the project as working directory if its command has relative paths."""
     if not project or "command" not in entry:
@@ -168,8 +299,12 @@ def _is_relative(word: str, project: Path) -> bool:
 
 def _connection(entry: Object) -> dict[str, Any]:
     """Return the parts of an entry that have the names of an `mcp.json`."""
-    names = ("type", "command", "args", "env", "cwd", "url", "headers", "oauth")
+    names = ("type", "command", "args", "env", "cwd", "url", "headers", "oauth", "timeout", "tool_timeout_sec")
     return {name: entry[name] for name in names if entry.get(name)}
+
+
+def _in_ms(seconds: float | None) -> float | None:
+    return None if seconds is None else float(seconds) * 1_000
 
 
 def _references(variables: Object) -> dict[str, str]:

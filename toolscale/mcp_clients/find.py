@@ -22,9 +22,14 @@ from toolscale.mcp_clients.entries import (
     NotImportable,
     Object,
     definition,
+    denied_tools,
+    option_keys,
     reject_unsupported,
+    restrictions,
     started_in,
     with_folders,
+    without_effect,
+    without_restrictions,
 )
 
 # Value of a variable that is not set here; it may be set where Toolscale runs.
@@ -34,13 +39,17 @@ _INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """An importable server with the entry to write; `unset` names its variables that are not set here."""
+    """An importable server with the entry to write; `unset` names its variables that are not set here.
+
+    `without_effect` are keys of its client that the entry leaves out.
+    """
 
     server_id: str
     entry: dict[str, Any]
     file: ClientFile
     project: Path | None = None
     unset: tuple[str, ...] = ()
+    without_effect: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,10 @@ class FoundServers:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """The servers of one scope in a file, the form of their entries, and the questions of VS Code by their ids."""
+    """The servers of one scope in a file, the form of their entries, and the questions of VS Code by their ids.
+
+    `denied` are patterns of the tools that the client never calls, by its own names of tools.
+    """
 
     file: ClientFile
     project: Path | None
@@ -70,6 +82,7 @@ class _Section:
     form: ClientForm = CLIENTS[Client.CLAUDE]
     disabled: frozenset[str] = frozenset()
     questions: Object = field(default_factory=dict[str, Any])
+    denied: tuple[str, ...] = ()
 
 
 def find_servers(files: Iterable[ClientFile], machine: Machine, settings: Settings) -> FoundServers:
@@ -123,7 +136,8 @@ def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
     inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
     asked = [cast("Object", each) for each in inputs if isinstance(each, dict)]
     questions = {str(each.get("id")): str(each.get("description") or "") for each in asked}
-    disabled = _disabled_by_claude_code(file, machine)
+    disabled = _disabled_by_claude_code(file, machine) | _disabled_by_gemini(document)
+    denied = _denied_by_claude_code(file.project, machine) if file.client is Client.CLAUDE else ()
     for form in _forms_of(file.client, document):
         for key in form.keys + form.unknown:
             value = _value_at(document, key)
@@ -131,11 +145,13 @@ def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
             if servers is None and value is not None:
                 raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
             if servers:
-                yield _Section(file, file.project, servers, form, disabled, questions)
+                off = _denied_by_opencode(document) if form is CLIENTS[Client.OPENCODE] else denied
+                yield _Section(file, file.project, servers, form, disabled, questions, off)
     for path in _object(document, "projects"):  # Claude Code's servers of each project
         project = _object(_object(document, "projects"), path)
-        off = _texts(project, "disabledMcpServers")
-        yield _Section(file, Path(path), _object(project, "mcpServers"), disabled=off, questions=questions)
+        servers, disabled = _object(project, "mcpServers"), _texts(project, "disabledMcpServers")
+        denied = _denied_by_claude_code(Path(path), machine)
+        yield _Section(file, Path(path), servers, disabled=disabled, questions=questions, denied=denied)
 
 
 def _read(path: Path) -> Object:
@@ -190,6 +206,34 @@ def _disabled_by_claude_code(file: ClientFile, machine: Machine) -> frozenset[st
     return _texts(project, "disabledMcpjsonServers")
 
 
+def _disabled_by_gemini(document: Object) -> frozenset[str]:
+    """Return the servers that Gemini CLI's settings exclude, or do not allow."""
+    servers, allowed = _object(document, "mcp"), _texts(_object(document, "mcp"), "allowed")
+    others = (
+        _object(document, "mcpServers").keys() - allowed if isinstance(servers.get("allowed"), list) else set[str]()
+    )
+    return _texts(servers, "excluded") | others
+
+
+def _denied_by_claude_code(project: Path | None, machine: Machine) -> tuple[str, ...]:
+    """Return the tools that the user's settings, or those of the project, deny.
+
+    Raises:
+        ConfigInvalid: a file of settings cannot be read.
+    """
+    folders = [machine.folders["claude_settings"], *([project / ".claude"] if project else [])]
+    files = [folder / name for folder in folders for name in ("settings.json", "settings.local.json")]
+    settings = [_read(file) for file in files if file.is_file()]
+    return tuple(sorted(name for each in settings for name in _texts(_object(each, "permissions"), "deny")))
+
+
+def _denied_by_opencode(document: Object) -> tuple[str, ...]:
+    """Return the patterns of tools that opencode's settings switch off for all of its agents."""
+    tools, permissions = _object(document, "tools"), _object(document, "permission")
+    off = [name for name, is_on in tools.items() if is_on is False]
+    return (*off, *(name for name, action in permissions.items() if action == "deny"))
+
+
 def _server(name: str, raw: object, section: _Section, machine: Machine, settings: Settings) -> FoundServer:
     """Return the server with the entry to write.
 
@@ -198,25 +242,39 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     """
     if not isinstance(raw, dict):
         raise ConfigInvalid(f"{name}: expected an object")
+    raw = cast("Object", raw)
+    if is_disabled(raw) or name in section.disabled:
+        raise ConfigInvalid(f"{name}: it is disabled")
     try:
-        entry = {key: value for key, value in section.form.read(cast("Object", raw)).items() if value is not None}
+        entry = _selecting(name, raw, section)
     except NotImportable as error:
         raise ConfigInvalid(f"{name}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # a part of the entry has another type
         raise ConfigInvalid(f"{name}: this {UNKNOWN}") from error
-    if is_disabled(entry) or name in section.disabled:
-        raise ConfigInvalid(f"{name}: it is disabled")
     entry = with_folders(entry, machine.home, section.project)
     reject_unsupported(name, entry)
     _reject_questions(name, entry, section.questions)
     variables = dict.fromkeys(variables_of(entry), _STAND_IN) | dict(machine.environ)
-    _, target, _ = read_entry(name, entry, variables)
+    _, target, options = read_entry(name, entry, variables)
     if _is_toolscale(server_id(name), target, settings):
         raise ConfigInvalid(f"{name}: it is Toolscale itself")
-    own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)}
+    own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)} | option_keys(options)
     entry = started_in(definition(entry), section.project) | own
     unset = tuple(sorted(variables_of(entry) - machine.environ.keys()))
-    return FoundServer(server_id(name), entry, section.file, section.project, unset)
+    return FoundServer(server_id(name), entry, section.file, section.project, unset, without_effect(raw))
+
+
+def _selecting(name: str, raw: Object, section: _Section) -> dict[str, Any]:
+    """Return the entry in the form of an `mcp.json`, with the restrictions of its tools.
+
+    Raises:
+        NotImportable: it cannot be imported.
+    """
+    selected = restrictions(raw)
+    prefix = section.form.tool_prefix.format(re.sub(r"[^A-Za-z0-9_-]", "_", name))
+    excluded = [*selected.get("excludeTools", ()), *denied_tools(prefix, section.denied)]
+    read = {key: value for key, value in section.form.read(without_restrictions(raw)).items() if value is not None}
+    return read | selected | ({"excludeTools": excluded} if excluded else {})
 
 
 def _reject_questions(name: str, raw: Object, questions: Object) -> None:

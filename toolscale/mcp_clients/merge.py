@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Literal, cast
 
 from shared.upstream.mcp_json import server_id
-from toolscale.mcp_clients.entries import OPERATORS_OWN, Object, definition
+from toolscale.mcp_clients.entries import Object, definition, offers_no_more, replacing
 from toolscale.mcp_clients.find import FoundServer
 
 OnConflict = Literal["keep", "rename", "replace"]
@@ -36,7 +36,8 @@ def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnCon
     """Return the file's servers with the servers found. Idempotent: a second merge changes nothing.
 
     On a conflict of names `keep` skips the server found, and `rename` adds it under a new name.
-    `replace` overwrites the entry of the file with the first server found, and keeps the operator's keys.
+    `replace` overwrites the entry of the file with the first server found, and keeps the operator's keys. An entry with
+    the same connection and more tools than the one found is a conflict too.
     """
     merged, outcomes = dict(servers), list[MergeOutcome]()
     keys, present = {server_id(key): key for key in servers}, {server_id(key): servers[key] for key in servers}
@@ -51,7 +52,7 @@ def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnCon
         if became != "there already":
             replaced = present.get(name)
             own: Object = cast("Object", replaced) if isinstance(replaced, dict) else {}
-            present[name] = server.entry | {key: own[key] for key in OPERATORS_OWN if key in own}
+            present[name] = replacing(server.entry, own)
             merged[keys.setdefault(name, name)] = present[name]
     return Merged(merged, tuple(outcomes))
 
@@ -62,7 +63,7 @@ def _outcome(server: FoundServer, present: Object, *, may_rename: bool, may_repl
     name = next(names)
     while name in present:
         entry = present[name]
-        if isinstance(entry, dict) and definition(cast("Object", entry)) == definition(server.entry):
+        if isinstance(entry, dict) and _is_same(cast("Object", entry), server.entry):
             return "there already", name
         name = next(names)
     if name == server.server_id:
@@ -70,6 +71,11 @@ def _outcome(server: FoundServer, present: Object, *, may_rename: bool, may_repl
     if may_rename:
         return "renamed", name
     return ("replaced" if may_replace else "kept out"), server.server_id
+
+
+def _is_same(entry: Object, found: Object) -> bool:
+    """Return whether an entry has the connection of the one found, and offers no tool that its client restricts."""
+    return definition(entry) == definition(found) and offers_no_more(entry, found)
 
 
 def _names(server: FoundServer) -> Iterator[str]:

@@ -92,6 +92,11 @@ class Lister:
         starts: StartTurns,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Read the options of servers.
+
+        Raises:
+            ConfigInvalid: the policy file is invalid.
+        """
         self._dialler = dialler_for(settings, full_environment())
         self._usual = Limits(timeout_s=settings.listing_timeout_s)
         self._slots = slots
@@ -102,7 +107,7 @@ class Lister:
         self._changing = threading.Lock()
 
     def list_server(self, announcement: ServerAnnouncement, announced_at: float) -> Listing:
-        """Return all tools that the server offers now; the announcement came at this time.
+        """Return all tools that the server offers now and its options include; the announcement came at this time.
 
         A server that was listed since then is first asked again what that listing asked: equal bytes are an equal list.
         Otherwise it gets no probe, unless it rejects the protocol of that listing at once.
@@ -110,6 +115,11 @@ class Lister:
         Raises:
             ServerError, FetchInterrupted: from `fetch_tools_blocking`.
         """
+        listing = self._list(announcement, announced_at)
+        # what is recorded has all tools, so that an equal list follows changed options too
+        return self._dialler.options(announcement.server_id, announcement.labels).selected(listing)
+
+    def _list(self, announcement: ServerAnnouncement, announced_at: float) -> Listing:
         server_id, began_s = announcement.server_id, self._clock_s()
         target = self._dialler.listing_target(server_id, announcement.endpoint, announcement.labels)
         command = target if isinstance(target, StdioTarget) else None

@@ -130,11 +130,14 @@ def announce_again(intents: Intents, emit: Emit) -> list[Intent]:
 
 
 def running(config: Config) -> list[Running]:
-    """Return the usable servers of a file; a different command, environment or header changes the fingerprint.
+    """Return the usable servers of a file; a different target or option changes the fingerprint.
 
     The result omits a server that the file names and that is unusable, for example because a variable is not set.
     """
-    return [Running(announcement, config.targets.get(announcement.server_id)) for announcement in config.announcements]
+    return [
+        Running(announcement, (config.targets.get(announcement.server_id), config.options.get(announcement.server_id)))
+        for announcement in config.announcements
+    ]
 
 
 def _by_id(running: Iterable[Running]) -> dict[str, Running]:

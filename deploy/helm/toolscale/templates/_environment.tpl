@@ -120,6 +120,18 @@
 {{- end }}
 {{- end -}}
 
+{{/* The policy file: the query service reads its rules on calls, and workers too those on servers. */}}
+{{- define "toolscale.policyEnv" -}}
+{{- if .Values.query.policy.existingSecret }}
+- name: TOOLSCALE_POLICY_FILE
+  value: /etc/toolscale/policy/policy.toml
+{{- end }}
+{{- end -}}
+
+{{- define "toolscale.policyVolume" -}}
+{{ include "toolscale.fileVolume" (dict "name" "policy" "file" "policy.toml" "from" .Values.query.policy) }}
+{{- end -}}
+
 {{/* A key of a Secret or ConfigMap, in a directory, since Kubernetes does not update a file mounted by subPath. */}}
 {{- define "toolscale.fileVolume" -}}
 {{- $items := list (dict "key" .from.key "path" .file) }}

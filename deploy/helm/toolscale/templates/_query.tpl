@@ -52,10 +52,6 @@
 - name: TOOLSCALE_TOKENS_FILE
   value: /etc/toolscale/tokens/tokens.toml
 {{- end }}
-{{- if .policy.existingSecret }}
-- name: TOOLSCALE_POLICY_FILE
-  value: /etc/toolscale/policy/policy.toml
-{{- end }}
 {{- if .jwt.issuer }}
 - name: TOOLSCALE_JWT_ISSUER
   value: {{ .jwt.issuer | quote }}
@@ -76,6 +72,7 @@
 {{- define "toolscale.queryEnv" -}}
 {{ include "toolscale.qdrantEnv" . }}
 {{ include "toolscale.serversEnv" . }}
+{{ include "toolscale.policyEnv" . }}
 - name: TOOLSCALE_HOST
   value: 0.0.0.0
 - name: TOOLSCALE_PORT
@@ -89,5 +86,5 @@
 {{- define "toolscale.queryVolumes" -}}
 {{ include "toolscale.serversVolumes" . }}
 {{ include "toolscale.fileVolume" (dict "name" "tokens" "file" "tokens.toml" "from" .Values.query.tokens) }}
-{{ include "toolscale.fileVolume" (dict "name" "policy" "file" "policy.toml" "from" .Values.query.policy) }}
+{{ include "toolscale.policyVolume" . }}
 {{- end -}}
