@@ -69,9 +69,7 @@ async def test_named_headers_reach_their_server_and_no_other(tmp_path: Path) -> 
     assert "x-api-key" not in elsewhere
 
 
-@pytest.mark.parametrize(
-    "name", ["Authorization", "cookie", "Host", "Mcp-Session-Id", "X-Forwarded-For"]
-)
+@pytest.mark.parametrize("name", ["Authorization", "cookie", "Host", "Mcp-Session-Id", "X-Forwarded-For"])
 def test_headers_of_the_callers_own_connection_are_never_passed_on(name: str) -> None:
     with pytest.raises(ValidationError, match="never passed on"):
         Auth(type="passthrough", headers=(name,))
