@@ -164,7 +164,7 @@ class SignInFlows:
             CallsExhausted: too many sign-ins wait.
         """
         redirect_url = address if urlsplit(address).path else address + CALLBACK_PATH
-        for flow in self._flows.values():
+        for flow in list(self._flows.values()):
             if (flow.server_id, flow.owner, flow.redirect_url) == (server.server_id, owner, redirect_url):
                 ticket = await asyncio.shield(flow.ticket)
                 if flow.challenge == challenge and await self._is_unused(ticket, caller):

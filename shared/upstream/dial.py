@@ -20,8 +20,8 @@ from shared.index import addresses
 from shared.service.redis import parse_redis_url
 from shared.upstream.auth import LISTING, SERVICE, Requester
 from shared.upstream.credentials import CredentialPolicy, Credentials
-from shared.upstream.hosts import AllowList, Resolver, resolve
-from shared.upstream.http import http_transport
+from shared.upstream.hosts import AllowList, Resolver, is_loopback, resolve
+from shared.upstream.http import http_transport, proxy_for
 from shared.upstream.log import log_directory, log_file
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.oauth import OAuthServer
@@ -78,6 +78,7 @@ class Dialler:
         self._stdio_env = {name: environ[name] for name in stdio_env if name in environ}
         self._logs = logs
         self._allowed = AllowList(allowed_hosts, resolve, stores)
+        self._anywhere = AllowList({"*"}, resolve, stores)
         self._credentials = Credentials(credentials_dir, environ, CredentialPolicy(allowed_hosts, credential_hosts))
         self._read_options, self._sign_ins = read_options, sign_ins
 
@@ -140,10 +141,13 @@ class Dialler:
         """Return the target of a URL of a server's authorization server, which the server names."""
         if server.addresses:  # the server is not trusted, nor are the addresses that it names
             return HttpTarget(url, addresses=tuple(map(str, self._allowed.check(server_id, url).addresses)))
-        schemes = {"https", urlsplit(server.url).scheme}
-        if urlsplit(url).scheme not in schemes:
+        own, target = urlsplit(server.url), HttpTarget(url)
+        if urlsplit(url).scheme not in ("https", own.scheme):
             raise AddressForbidden(server_id, "its authorization server has no https URL")
-        return HttpTarget(url)
+        if is_loopback(own.hostname or "") or proxy_for(target):  # a proxy resolves the name
+            return target
+        # the operator trusts the server, which must not lead us to this machine, or to a metadata service of a cloud
+        return replace(target, addresses=tuple(map(str, self._anywhere.check(server_id, url).addresses)))
 
 
 def dialler_for(

@@ -412,3 +412,38 @@ def test_a_table_that_cannot_be_read_is_refused_at_the_start(table: str, monkeyp
 
     with pytest.raises(ConfigInvalid, match=r"^setting credential_hosts"):
         load_settings()
+
+
+def issuer_of(server: str, issuer: str, *allowed: str, **resolved: str) -> HttpTarget:
+    """Return the target of an authorization server that the server at this URL names."""
+    own = HttpTarget(server) if not allowed else HttpTarget(server, addresses=("203.0.113.1",))
+    dialler = Dialler({}, frozenset(allowed), None, {}, resolve=lambda host, _: [resolved[host]])
+    return dialler.oauth_server(own, "srv", {}).dial_issuer(issuer)
+
+
+def test_an_authorization_server_is_reached_at_its_checked_address() -> None:
+    target = issuer_of("https://mcp.test/", "https://login/token", login="203.0.113.7")
+
+    assert target.addresses == ("203.0.113.7",)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "address"),
+    [
+        ("https://login/", "127.0.0.1"),
+        ("https://login/", "169.254.169.254"),
+        ("http://login/", "203.0.113.7"),
+    ],
+)
+def test_a_server_leads_to_no_authorization_server_of_this_machine_and_to_none_without_tls(
+    issuer: str, address: str
+) -> None:
+    with pytest.raises(AddressForbidden):
+        issuer_of("https://mcp.test/", issuer, login=address)
+
+
+def test_the_authorization_server_of_an_events_server_has_to_be_allowed_too() -> None:
+    with pytest.raises(AddressForbidden):
+        issuer_of("https://mcp.test/", "https://login/", "mcp.test", login="203.0.113.7")
+
+    assert issuer_of("https://mcp.test/", "https://login/", "mcp.test", "login", login="203.0.113.7").addresses
