@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,6 +64,10 @@ Send = Callable[[Client, "ProgressFnT"], Awaitable[ResultT]]
 # A name server may return other addresses of a host each time; those that are missing for this long are gone.
 MOVED_AFTER_S = 60.0
 
+# A server at work reports progress every few seconds; a call that lasts longer is better a task that is polled.
+PROGRESS_EXTENDS = 10
+PROGRESS_EXTENDS_TO_S = 3600.0
+
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
@@ -87,14 +91,29 @@ class NothingSent(Exception):
 class CallDeadline:
     """Limits the time to connect, then the time to answer; both are times of the event loop's clock.
 
-    The attempt runs within `scope`. A reconnection is limited by `connect_by` again.
+    The attempt runs within `scope`. A reconnection is limited by `connect_by` again. Progress of the server lets the
+    call last `timeout_s` from then on, up to `longest_s` in all; an answer of the user, too, takes no time of it.
     """
 
-    def __init__(self, answer_by: float, connect_by: float | None = None) -> None:
+    def __init__(self, timeout_s: float, answer_by: float, connect_by: float | None = None) -> None:
+        self.timeout_s = timeout_s
         self.answer_by = answer_by
         self.connect_by = answer_by if connect_by is None else connect_by
         self.scope = anyio.CancelScope()
+        self._began = answer_by - timeout_s
+        self._longest_by = self._began + longest_s(timeout_s)
+        self._last_progress: float | None = None
+        self._questions = 0
         self.connecting()
+
+    @property
+    def reason(self) -> str:
+        """Return why the call has ended, after the server did not answer in time."""
+        if self._last_progress is None:
+            return f"no answer within {self.timeout_s:g} s"
+        now = anyio.current_time()
+        total_s, silent_s = round(now - self._began, 1), round(now - self._last_progress, 1)
+        return f"no answer within {total_s:g} s in all, and no progress in the last {silent_s:g} s"
 
     def connecting(self) -> None:
         """Note that the attempt waits for a connection."""
@@ -105,6 +124,34 @@ class CallDeadline:
         """Note that the call may be sent from now on."""
         self.is_connected = True
         self.scope.deadline = self.answer_by
+
+    def progressed(self) -> None:
+        """Note that the server is at work."""
+        self._last_progress = anyio.current_time()
+        self.answer_by = max(self.answer_by, min(self._last_progress + self.timeout_s, self._longest_by))
+        if self.is_connected and not self._questions:
+            self.scope.deadline = self.answer_by
+
+    @contextmanager
+    def waiting_for_client(self) -> Generator[None]:
+        """Stop the clock while the caller's client answers, which has a limit of its own."""
+        began = anyio.current_time()
+        self._questions += 1
+        self.scope.deadline = float("inf")
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            if not self._questions:
+                waited_s = anyio.current_time() - began
+                self.answer_by += waited_s
+                self._longest_by += waited_s
+                self.scope.deadline = self.answer_by
+
+
+def longest_s(timeout_s: float) -> float:
+    """Return how long a call may last in all while its server reports progress."""
+    return max(timeout_s, min(PROGRESS_EXTENDS * timeout_s, PROGRESS_EXTENDS_TO_S))
 
 
 class TargetMatch:
@@ -253,6 +300,11 @@ class Connection:
         """
         # a message to a child counts as sent: a pipe does not acknowledge it
         exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
+
+        async def noted(progress: float, total: float | None, message: str | None) -> None:
+            deadline.progressed()
+            await on_progress(progress, total, message)
+
         was_open = self._client is not None and self.accepts_calls
         self.in_flight += 1
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
@@ -264,7 +316,7 @@ class Connection:
                 if self._was_opened or self._error is None:
                     raise NothingSent
                 raise self._error.with_delivery(Delivery.NOT_SENT)
-            return await send(self._client, on_progress)
+            return await send(self._client, noted)
         except MCPError as error:
             raise await self._call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:

@@ -132,7 +132,7 @@ class Sessions:
         if not deadline.is_connected:
             reason = _not_connected(target, deadline.connect_by - began, self._limits.start_timeout_s)
             raise ServerTimeout(server.server_id, reason).with_delivery(Delivery.NOT_SENT)
-        raise self._out_of_time(key_of(server.server_id, target), began, deadline.answer_by - began, resources.slot)
+        raise self._out_of_time(key_of(server.server_id, target), began, deadline, resources.slot)
 
     async def open(self, server: ServerRecord) -> None:
         """Return once the connection to a server is open, without a call.
@@ -272,13 +272,13 @@ class Sessions:
             min(unused, key=lambda connection: connection.last_used).retire()
         await asyncio.wait(self._not_ended.values(), return_when=asyncio.FIRST_COMPLETED)
 
-    def _out_of_time(self, key: SessionKey, began: float, timeout_s: float, slot: ResultSlot) -> ToolscaleError:
+    def _out_of_time(self, key: SessionKey, began: float, deadline: CallDeadline, slot: ResultSlot) -> ToolscaleError:
         used = self._connections.get(key)
         if self._waits_for_slot(used, slot):
             return self._admission.no_slot()
         if used:
             used.retire_if_silent_since(began)
-        return ServerTimeout(key.server_id, f"no answer within {round(timeout_s, 1):g} s")
+        return ServerTimeout(key.server_id, deadline.reason)
 
     @staticmethod
     def _waits_for_slot(used: Connection | None, slot: ResultSlot) -> bool:

@@ -86,15 +86,16 @@ class Upstreams:
             ServerError: the only replica failed, or a replica answered with an error.
             CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
-        answer_by = anyio.current_time() + (timeout_s or self._timeout_s)
+        timeout_s = timeout_s or self._timeout_s
+        limit = CallDeadline(timeout_s, anyio.current_time() + timeout_s)
         if len(replicas) == 1:
-            return await self._attempt(send, replicas[0], resources, CallDeadline(answer_by))
+            return await self._attempt(send, replicas[0], resources, limit)
         self._start_probe(replicas)
         left: list[ServerRecord] = list(replicas)
         failures, stopped = list[ServerError](), ""
         while left and not stopped:
             try:
-                return await self._attempt_best(send, left, resources, answer_by)
+                return await self._attempt_best(send, left, resources, limit)
             except CallsExhausted as error:
                 if not _is_unsent(failures):
                     error.delivery = Delivery.UNKNOWN
@@ -104,17 +105,17 @@ class Upstreams:
                     raise
                 failures.append(error)
             left = [replica for replica in left if replica.server_id != failures[-1].server_id]
-            stopped = _reason_to_stop(failures[-1], answer_by, is_repeatable=is_repeatable)
+            stopped = _reason_to_stop(failures[-1], limit.answer_by, is_repeatable=is_repeatable)
             if left and not stopped:
                 resources.on_failover(failures[-1])
         others = "other replica was" if len(left) == 1 else "other replicas were"
         raise _replicas_failed(failures, f"{len(left)} {others} not tried, since {stopped}" if left else "")
 
     async def _attempt_best(
-        self, send: Send[ResultT], replicas: Sequence[ServerRecord], resources: CallResources, answer_by: float
+        self, send: Send[ResultT], replicas: Sequence[ServerRecord], resources: CallResources, limit: CallDeadline
     ) -> tuple[ResultT, str]:
         """Try the best of these replicas; if no connection is free for it, the best of those with a connection."""
-        deadline = _deadline(answer_by, len(replicas))
+        deadline = _deadline(limit, len(replicas))
         try:
             replica = self._choice.choose(replicas, resources.caller)
             return await self._attempt_observed(send, replica, resources, deadline)
@@ -124,7 +125,7 @@ class Upstreams:
             if deadline.is_connected or not connected:  # a connected call may have been sent
                 raise
         replica = self._choice.choose(connected, resources.caller)
-        return await self._attempt_observed(send, replica, resources, _deadline(answer_by, len(replicas)))
+        return await self._attempt_observed(send, replica, resources, _deadline(limit, len(replicas)))
 
     async def _attempt_observed(
         self, send: Send[ResultT], replica: ServerRecord, resources: CallResources, deadline: CallDeadline
@@ -190,11 +191,11 @@ def upstreams_of(settings: Settings, dialler: Dialler) -> Upstreams:
     return Upstreams(dialler.target, limits, dialler.authenticated)
 
 
-def _deadline(answer_by: float, replicas_left: int) -> CallDeadline:
+def _deadline(limit: CallDeadline, replicas_left: int) -> CallDeadline:
     """Return the limits of an attempt, which leaves time to connect to the other replicas."""
     now = anyio.current_time()
     shares = min(replicas_left, CONNECT_SHARES)
-    return CallDeadline(answer_by, now + (answer_by - now) / shares)
+    return CallDeadline(limit.timeout_s, limit.answer_by, now + (limit.answer_by - now) / shares)
 
 
 def _is_unsent(failures: Sequence[ServerError]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,8 +163,33 @@ async def test_a_call_that_takes_too_long_is_ended_here_and_at_the_server(target
 
         after = await call(client, "echo", words="still here")
 
-    assert text_of(result) == "s: no answer within 8 s"
+    assert re.fullmatch(r"s: no answer within [\d.]+ s in all, and no progress in the last 8(\.\d)? s", text_of(result))
     assert text_of(after).startswith("still here")
+
+
+async def test_progress_lets_a_call_last_longer_than_its_timeout(target: Target) -> None:
+    limits = CallLimits(timeout_s=2, start_timeout_s=60)
+    async with calling({"s": target}, ECHO, *tools("steps"), limits=limits) as client:
+        await started(client, "s:echo", words="connected")
+        result = await call(client, "steps", count=6, pause_s=0.8)
+
+    assert text_of(result) == "done"
+
+
+async def test_progress_does_not_let_a_call_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("query.calling.connection.PROGRESS_EXTENDS", 2)
+    limits = CallLimits(timeout_s=1, start_timeout_s=60)
+    async with calling({"s": callable_stdio()}, ECHO, *tools("steps"), limits=limits) as client:
+        await started(client, "s:echo", words="connected")
+        result = await call(client, "steps", count=600, pause_s=0.1)
+
+    found = re.fullmatch(
+        r"s: no answer within ([\d.]+) s in all, and no progress in the last ([\d.]+) s", text_of(result)
+    )
+    assert found
+    total_s, silent_s = map(float, found.groups())
+    assert 2 <= total_s < 3
+    assert silent_s < 1
 
 
 async def says(file: Path, words: str) -> None:
