@@ -48,6 +48,7 @@ from query.caller import ANYONE, OPERATOR, Caller
 from query.calling.call import CALL_TOOL_NAME
 from query.kept import Kept
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
+from query.questions import question_of
 from query.tool import (
     CATALOGUE_UNREACHABLE,
     CURSOR_STORE_UNAVAILABLE,
@@ -58,7 +59,6 @@ from query.tool import (
     error_result,
     temporary_error,
 )
-from query.tools.confirm import question_of
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
@@ -69,11 +69,12 @@ from query.usage.usage import today
 from shared.errors import (
     BudgetTooSmall,
     CallsExhausted,
-    ConfirmationRequired,
     CursorInvalid,
     CursorsUnavailable,
     HistoryUnavailable,
     IndexUnavailable,
+    InputRequired,
+    StateInvalid,
 )
 from shared.validation import first_invalid_argument
 
@@ -219,7 +220,7 @@ class _Tools:
     async def call(
         self, context: RequestContext, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Return the result of the named tool, a question to the client's user, or an error result.
+        """Return the result of the named tool, a question to the client, or an error result.
 
         A caller without the permission gets an error result.
         """
@@ -235,19 +236,22 @@ class _Tools:
             )
             try:
                 result = await self._permitted(handler, call, label)
-            except ConfirmationRequired as required:
+            except InputRequired as required:
                 return question_of(required)
         self._record_answer(label, call, result)
         return result
 
     async def read(
         self, reader: ToolHandler, context: RequestContext, params: ReadResourceRequestParams
-    ) -> ReadResourceResult:
-        """Return the resource of a link, or its first page."""
-        caller = await self._caller(context)
+    ) -> ReadResourceResult | InputRequiredResult:
+        """Return the resource of a link, or its first page, or a question to the client."""
+        caller, uri = await self._caller(context), {"uri": params.uri}
         with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
-            call = ToolCallContext(caller, {"uri": params.uri}, context, exit_stack)
-            result = await self._permitted(reader, call, READ_RESOURCE)
+            call = ToolCallContext(caller, uri, context, exit_stack, {}, params.request_state, params.input_responses)
+            try:
+                result = await self._permitted(reader, call, READ_RESOURCE)
+            except InputRequired as required:
+                return question_of(required)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
         page = page_of_resource(result, params.uri)
@@ -278,7 +282,7 @@ class _Tools:
             result = await self._result(handler, context)
             outcome = "refused" if result.is_error else "ok"
             return result
-        except ConfirmationRequired:
+        except InputRequired:
             outcome = "ok"
             raise
         except MCPError as error:
@@ -292,7 +296,7 @@ class _Tools:
         """Return one page of the tool's result; errors that the model can act on become error results."""
         try:
             return await page_of_result(handler, context, self._policy)
-        except CursorInvalid as error:
+        except (CursorInvalid, StateInvalid) as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
         except (BudgetTooSmall, CallsExhausted) as error:
             return error_result(str(error))
@@ -305,7 +309,7 @@ class _Tools:
         except CursorsUnavailable as error:
             _log.warning("cursor_store_unavailable", reason=str(error))
             return temporary_error(CURSOR_STORE_UNAVAILABLE)
-        except (MCPError, ConfirmationRequired):
+        except (MCPError, InputRequired):
             raise
         except Exception:  # noqa: BLE001  # the SDK sends the exception's text to callers of older revisions
             _log.exception("call_failed", tool=handler.tool.name)

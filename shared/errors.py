@@ -7,7 +7,7 @@
     │   ├── ServerFailed          the server answered with an error (5xx, 429, -32603)
     │   ├── ReplicasFailed        no replica of a tool's server answered a call
     │   ├── ServerNotRunning      the server is stopped or quarantined, so it is not called
-    │   ├── ConfirmationRequired  the client has to ask its user before the call
+    │   ├── InputRequired         the client has to answer a question, and to repeat its request
     │   ├── CallsExhausted        a limit on calls, connections, large results or waiting requests is reached
     │   ├── IndexUnavailable      Qdrant did not answer
     │   ├── IndexLost             an IndexUnavailable: Qdrant has lost a collection
@@ -33,6 +33,8 @@
         ├── CallDenied            the operator's policy denies the call
         ├── ToolExcluded          a CallDenied: the operator excludes the tool from those of its server
         ├── CallNotConfirmed      the user did not confirm the call, or the client cannot ask
+        ├── ClientNotAsked        the caller's client cannot be asked what a server asks for
+        ├── StateInvalid          the state of a question is another request's, was used, or has expired
         ├── ResourceNotFound      the caller has no such link, or the server no such resource
         ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
         ├── AuthenticationFailed  a caller's token is unknown, expired, or for another service
@@ -52,7 +54,7 @@ Errors about one server have a `server_id`, and their messages begin with it.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import Enum, auto
 from typing import Self
@@ -109,6 +111,12 @@ class ServerError(ToolscaleError):
     def __str__(self) -> str:
         return f"{self.server_id}: {self.reason}"
 
+    def with_note(self, note: str) -> Self:
+        """Return a copy whose reason ends with this note."""
+        error = copy.copy(self)
+        error.reason = f"{self.reason}; {note}"
+        return error
+
     def with_delivery(self, delivery: Delivery) -> Self:
         """Return a copy with this delivery: several calls may share an error of their connection."""
         error = copy.copy(self)
@@ -136,9 +144,10 @@ class ServerTimeout(ServerError, Retryable):
 
 
 class ServerFailed(ServerError, Retryable):
-    """The server answered with an error; `code` is that of JSON-RPC, if it has one."""
+    """The server answered with an error; `code` and `data` are those of JSON-RPC, if it has them."""
 
     code: int | None = None
+    data: object = None
 
 
 class ServerNotRunning(ServerError, Retryable):
@@ -169,12 +178,16 @@ class CallNotConfirmed(ServerError, Permanent):
     delivery = Delivery.NOT_SENT
 
 
-class ConfirmationRequired(Retryable):
-    """The client has to ask its user the `question`, and repeat the call with the answer and this `state`."""
+class ClientNotAsked(ServerError, Permanent):
+    """The caller's client cannot be asked what the server asks for, or the question cannot be stored."""
 
-    def __init__(self, question: str, state: str) -> None:
-        super().__init__(question, state)
-        self.question = question
+
+class InputRequired(Retryable):
+    """The client has to answer these requests of MCP, and repeat its own request with the answers and this `state`."""
+
+    def __init__(self, requests: Mapping[str, object], state: str) -> None:
+        super().__init__(requests, state)
+        self.requests = requests
         self.state = state
 
 
@@ -322,6 +335,10 @@ class HistoryUnavailable(Retryable):
 
 class BudgetTooSmall(Permanent):
     """The shortest response exceeds the requested tokens."""
+
+
+class StateInvalid(Permanent):
+    """The state of a question is another caller's or request's, was used, or has expired."""
 
 
 class CursorInvalid(Permanent):

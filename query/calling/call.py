@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp import Client, MCPError
+from mcp import Client
+from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 from mcp_types import (
-    HEADER_MISMATCH,
     INVALID_PARAMS,
     CallToolRequest,
     CallToolRequestParams,
@@ -29,15 +29,17 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from query.answers.budget import ToolRequest, without_empty
 from query.caller import Caller
+from query.calling.limits import CallExchange
 from query.calling.sessions import CallResources
 from query.calling.tool_lookup import resolve_tool_name
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.policy import Action
+from query.questions import NO_INPUT, ClientInput
 from query.search.request import ToolName
 from shared.catalog import IndexedTool, ServerRecord, ToolDefinition
 from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolExcluded, ToolNotFound
-from shared.quoting import quoted_name
+from shared.upstream.session import current_exchange
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
@@ -49,6 +51,7 @@ RESOURCE_NOT_FOUND = -32002
 
 # A replica that needs no confirmation has precedence.
 _PERMITTING: tuple[Action, ...] = ("allow", "ask")
+
 
 ToolResult = CallToolResult | InputRequiredResult
 ReadResult = ReadResourceResult | InputRequiredResult
@@ -193,8 +196,9 @@ async def call_tool(
     upstreams: Upstreams,
     resources: CallResources,
     meta: Mapping[str, Any] | None = None,
-) -> tuple[CallToolResult, str]:
-    """Return the tool's own result, which may be an error, and the server that returned it.
+    given: ClientInput = NO_INPUT,
+) -> tuple[ToolResult, str]:
+    """Return the tool's own result, which may be an error or a question, and the server that returned it.
 
     `meta` is forwarded without the keys of our connection.
 
@@ -203,39 +207,42 @@ async def call_tool(
     """
     definition, replicas = resolved.tool.definition, resolved.replicas
     may_repeat = len(replicas) > 1 and is_repeatable(definition)
-    send = tool_call(definition.name, request.parameters, forwarded(meta))
-    result, server_id = await upstreams.call(
-        send, replicas, resources, is_repeatable=may_repeat, timeout_s=resolved.timeout_s
+    send = tool_call(definition, request.parameters, forwarded(meta), given)
+    return await upstreams.call(send, replicas, resources, is_repeatable=may_repeat, timeout_s=resolved.timeout_s)
+
+
+def tool_call(
+    definition: ToolDefinition,
+    arguments: dict[str, Any],
+    meta: RequestParamsMeta | None = None,
+    given: ClientInput = NO_INPUT,
+) -> Send[ToolResult]:
+    """Return the request that calls a tool; over HTTP, its headers repeat the arguments that the definition marks."""
+    params = CallToolRequestParams(
+        name=definition.name,
+        arguments=arguments,
+        input_responses=given.responses,
+        request_state=given.state,
+        _meta=meta,
     )
-    if isinstance(result, InputRequiredResult):
-        reason = f"{quoted_name(definition.name)} asks for input in mid-call, which Toolscale cannot pass on"
-        raise ServerFailed(server_id, reason)
-    return result, server_id
-
-
-def tool_call(tool: str, arguments: dict[str, Any], meta: RequestParamsMeta | None = None) -> Send[ToolResult]:
-    """Return the request that calls a tool."""
-
-    async def send_once(client: Client, on_progress: ProgressFnT) -> ToolResult:
-        # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments, _meta=meta))
-        return await client.session.send_request(request, _TOOL_RESULT, progress_callback=on_progress)
+    headers = param_headers(definition, arguments)
 
     async def send(client: Client, on_progress: ProgressFnT) -> ToolResult:
-        try:
-            return await send_once(client, on_progress)
-        except MCPError as error:
-            if error.code != HEADER_MISMATCH:
-                raise
-        # the server requires parameters in headers; the SDK sends those only for tools that it has listed
-        cursor: str | None = None
-        while True:  # the call's deadline ends a list that does not
-            page = await client.list_tools(cursor=cursor)
-            cursor = page.next_cursor
-            if not cursor or any(listed.name == tool for listed in page.tools):
-                return await send_once(client, on_progress)
+        if isinstance(exchange := current_exchange.get(), CallExchange):
+            exchange.headers = headers
+        # not Client.call_tool, which lists all tools first and refuses a result that its output schema does not allow
+        request = CallToolRequest(params=params)
+        return await client.session.send_request(request, _TOOL_RESULT, progress_callback=on_progress)
 
     return send
+
+
+def param_headers(definition: ToolDefinition, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that repeat arguments; none where the definition marks them in a wrong way."""
+    schema = definition.as_object().get("inputSchema")
+    if X_MCP_HEADER_KEY not in definition.wire or find_invalid_x_mcp_header(schema) is not None:
+        return {}
+    return mcp_param_headers(x_mcp_header_map(schema), arguments)
 
 
 async def read_resource(
@@ -244,8 +251,9 @@ async def read_resource(
     upstreams: Upstreams,
     resources: CallResources,
     meta: Mapping[str, Any] | None = None,
-) -> ReadResourceResult:
-    """Return the resource that the tool's server has at its own URI; `meta` as for `call_tool`.
+    given: ClientInput = NO_INPUT,
+) -> tuple[ReadResult, str]:
+    """Return the resource that the tool's server has at its own URI, or a question; `meta` as for `call_tool`.
 
     The tool has one server, that of the link: a replica may not have the resource.
 
@@ -253,21 +261,21 @@ async def read_resource(
         ResourceNotFound: the server has no such resource.
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
+    params = ReadResourceRequestParams(
+        uri=uri, input_responses=given.responses, request_state=given.state, _meta=forwarded(meta)
+    )
 
     async def send(client: Client, on_progress: ProgressFnT) -> ReadResult:
         # not Client.read_resource, which asks this process for the input that a server requires
-        request = ReadResourceRequest(params=ReadResourceRequestParams(uri=uri, _meta=forwarded(meta)))
+        request = ReadResourceRequest(params=params)
         return await client.session.send_request(request, _READ_RESULT, progress_callback=on_progress)
 
     try:
-        result, server_id = await upstreams.call(send, resolved.replicas, resources, timeout_s=resolved.timeout_s)
+        return await upstreams.call(send, resolved.replicas, resources, timeout_s=resolved.timeout_s)
     except ServerFailed as error:
         if error.code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
             raise ResourceNotFound(str(error)) from error
         raise
-    if isinstance(result, InputRequiredResult):
-        raise ServerFailed(server_id, "asks for input to read a resource, which Toolscale cannot pass on")
-    return result
 
 
 def is_repeatable(definition: ToolDefinition) -> bool:

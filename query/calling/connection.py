@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextvars import Context
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp import Client, MCPError
-from mcp.shared.message import SessionMessage
+from mcp.client.context import ClientRequestContext
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    INVALID_REQUEST,
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequest,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
     Implementation,
+    InputRequest,
+    InputResponse,
     JSONRPCError,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
+    ListRootsRequest,
+    ListRootsResult,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import Counter
@@ -56,6 +73,8 @@ from shared.validation import first_problem
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
     from mcp.shared.dispatcher import ProgressFnT
+
+    from query.calling.sessions import CallResources
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 Send = Callable[[Client, "ProgressFnT"], Awaitable[ResultT]]
@@ -213,6 +232,7 @@ class Connection:
         self._ended = anyio.Event()
         self._takes_calls = True
         self._drained = anyio.Event()  # no call is in flight, and no more are taken
+        self._calls: list[CallExchange] = []
 
     def _hide(self, _: str) -> None:
         """Mask the access tokens of this session too, in what the server sends from now on."""
@@ -288,10 +308,8 @@ class Connection:
         if self._client is None:
             raise self._error or self._broke()
 
-    async def call(
-        self, send: Send[ResultT], on_progress: ProgressFnT, slot: ResultSlot, deadline: CallDeadline
-    ) -> ResultT:
-        """Send one call and return its result; a large result waits for `slot`.
+    async def call(self, send: Send[ResultT], resources: CallResources, deadline: CallDeadline) -> ResultT:
+        """Send one call and return its result; a large result waits for the slot of `resources`.
 
         Raises:
             NothingSent: the connection was dead before the call was sent.
@@ -299,14 +317,20 @@ class Connection:
                 is that of this call.
         """
         # a message to a child counts as sent: a pipe does not acknowledge it
-        exchange = CallExchange(sent=not isinstance(self._target_match.target, HttpTarget), slot=slot)
+        exchange = CallExchange(
+            sent=not isinstance(self._target_match.target, HttpTarget),
+            slot=resources.slot,
+            dialogue=resources.dialogue,
+            deadline=deadline,
+        )
 
-        async def noted(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             deadline.progressed()
-            await on_progress(progress, total, message)
+            await resources.progress(progress, total, message)
 
         was_open = self._client is not None and self.accepts_calls
         self.in_flight += 1
+        self._calls.append(exchange)
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
         token = current_exchange.set(exchange)
         try:
@@ -316,7 +340,7 @@ class Connection:
                 if self._was_opened or self._error is None:
                     raise NothingSent
                 raise self._error.with_delivery(Delivery.NOT_SENT)
-            return await send(self._client, noted)
+            return await send(self._client, on_progress)
         except MCPError as error:
             raise await self._call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:
@@ -324,6 +348,7 @@ class Connection:
             raise ProtocolViolation(self._state.server_id, reason).with_delivery(Delivery.ANSWERED) from error
         finally:
             current_exchange.reset(token)
+            self._calls = [other for other in self._calls if other is not exchange]
             self.in_flight -= 1
             self.last_used = anyio.current_time()
             if not self._takes_calls:
@@ -334,7 +359,15 @@ class Connection:
         # be silent between two calls
         silence_s = LONGEST_TIMEOUT_S + self._limits.idle_s
         transport = open_transport(self._target_match.target, self._limits.max_message_bytes, silence_s, self._state)
-        async with Client(self._observed(transport), mode=self._mode, cache=None, client_info=_US) as client:
+        async with Client(
+            self._observed(transport),
+            mode=self._mode,
+            cache=None,
+            client_info=_US,
+            elicitation_callback=self._on_elicitation,
+            sampling_callback=self._on_sampling,
+            list_roots_callback=self._on_list_roots,
+        ) as client:
             self._state.scope.deadline = float("inf")
             self._client, self._was_opened = client, True
             self._settled.set()
@@ -379,6 +412,7 @@ class Connection:
         match item.message:
             case JSONRPCRequest(id=request_id):
                 self._allowance.begin(request_id)
+                _stamp(item, item.message)
             case JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": int() | str() as cancelled}
             ):
@@ -389,6 +423,48 @@ class Connection:
     def _on_sent(self, item: SessionMessage) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._allowance.unanswered -= 1
+
+    async def _on_elicitation(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002  # the SDK's signature
+        params: ElicitRequestParams,
+    ) -> ElicitResult | ErrorData:
+        return cast("ElicitResult | ErrorData", await self._asked(ElicitRequest(params=params)))
+
+    async def _on_sampling(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002  # the SDK's signature
+        params: CreateMessageRequestParams,
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        answer = await self._asked(CreateMessageRequest(params=params))
+        return cast("CreateMessageResult | CreateMessageResultWithTools | ErrorData", answer)
+
+    async def _on_list_roots(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002  # the SDK's signature
+    ) -> ListRootsResult | ErrorData:
+        return cast("ListRootsResult | ErrorData", await self._asked(ListRootsRequest()))
+
+    async def _asked(self, request: InputRequest) -> InputResponse | ErrorData:
+        """Return the answer of the client whose call the server's request belongs to.
+
+        Over HTTP the request came on the response of its call, and this runs in the context of that. Elsewhere nothing
+        in it names a call, so it can belong to one only while no other is in flight.
+        """
+        own = [exchange for exchange in self._calls if exchange is current_exchange.get()] or self._calls
+        dialogues = [exchange.dialogue for exchange in own if exchange.dialogue]
+        if len(own) != 1 or not dialogues:
+            several = f"{len(own)} calls are in flight, and any of them may have led to this request"
+            reason = several if own else "no call is in flight"
+            for dialogue in dialogues:
+                dialogue.refuse(request, reason)
+            return ErrorData(code=INVALID_REQUEST, message=f"{request.method}: {reason}")
+        self._allowance.unanswered -= 1  # a client that thinks is no flood of its server
+        try:
+            with own[0].deadline.waiting_for_client() if own[0].deadline else nullcontext():
+                return await dialogues[0].ask(request, self._state.server_id)
+        finally:
+            self._allowance.unanswered += 1
 
     async def _call_error(
         self, error: MCPError, exchange: HttpExchange, *, was_open: bool
@@ -410,7 +486,7 @@ class Connection:
             return failure.with_delivery(_delivery_of_status(status))
         words = answered(self._state, error, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
-        failed.code = error.code
+        failed.code, failed.data = error.code, error.error.data
         return failed.with_delivery(Delivery.ANSWERED)
 
     def _reason(self, of_opening: ServerError | None) -> ServerError:
@@ -439,6 +515,29 @@ def _delivery_of_status(status: int) -> Delivery:
     return Delivery.NOT_SENT if status in _REJECTED or status in _NO_SERVER else Delivery.UNKNOWN
 
 
+def _stamp(item: SessionMessage, request: JSONRPCRequest) -> None:
+    """Let a request carry what the caller's client can be asked, not what the SDK's client can, and its headers.
+
+    Runs in the context of the call that sends the request. At the handshake no caller is known: a server may then ask
+    for all that can be relayed.
+    """
+    params = request.params or {}
+    if request.method == "initialize":
+        params["capabilities"]["roots"] = {}  # the SDK's client would announce changes of them
+    if CLIENT_CAPABILITIES_META_KEY not in (meta := params.get("_meta") or {}):
+        return
+    exchange = current_exchange.get()
+    call = exchange if isinstance(exchange, CallExchange) else None
+    capabilities = call.dialogue.capabilities if call and call.dialogue else None
+    meta[CLIENT_CAPABILITIES_META_KEY] = _dumped(capabilities)
+    if call and isinstance(item.metadata, ClientMessageMetadata) and item.metadata.headers is not None:
+        item.metadata.headers |= call.headers
+
+
+def _dumped(capabilities: ClientCapabilities | None) -> dict[str, Any]:
+    return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
+
+
 class _ObservedReceiveStream(ObjectReceiveStream[Any]):
     """Awaits `on_message` with each incoming item, and calls `on_end` when the stream ends."""
 
@@ -446,6 +545,11 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
         self._stream = stream
         self._on_message = on_message
         self._on_end = on_end
+
+    @property
+    def last_context(self) -> Context | None:
+        """Return the context that the last item was sent in: over HTTP, that of the call whose response it came on."""
+        return getattr(self._stream, "last_context", None)
 
     @override
     async def receive(self) -> Any:

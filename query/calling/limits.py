@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from mcp.shared.message import SessionMessage
@@ -14,6 +15,10 @@ from mcp_types import JSONRPCRequest, JSONRPCResponse
 
 from shared.errors import CallsExhausted, Delivery
 from shared.upstream.session import HttpExchange, current_exchange
+
+if TYPE_CHECKING:
+    from query.calling.connection import CallDeadline
+    from query.calling.dialogue import Dialogue
 
 # A result of 4 MiB arrives within this time over any usual network.
 TURN_S = 2.0
@@ -160,9 +165,15 @@ class ResultSlot:
 
 @dataclass(slots=True, kw_only=True)
 class CallExchange(HttpExchange):
-    """The exchange of one call, with the slot for its result."""
+    """The exchange of one call, with the slot for its result.
+
+    `headers` repeat arguments of the call over HTTP. `dialogue` asks the caller's client, while `deadline` waits.
+    """
 
     slot: ResultSlot
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    dialogue: Dialogue | None = None
+    deadline: CallDeadline | None = None
 
 
 class MessageSlots:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -20,6 +20,9 @@ from shared.errors import CallsExhausted, Delivery, ServerError, ServerTimeout, 
 from shared.text.invisible import mark_text
 from shared.upstream.auth import LISTING, SERVICE, Requester
 from shared.upstream.target import HttpTarget, StdioTarget, Target
+
+if TYPE_CHECKING:
+    from query.calling.dialogue import Dialogue
 
 # A server may work for some seconds without a message.
 LONG_SILENCE_S = 10.0
@@ -62,6 +65,10 @@ class Progress:
             self._reported.set()
             self._reported = None
 
+    def report_to(self, report: ReportProgress) -> None:
+        """Report here from now on: another request of the caller continues the call."""
+        self._report = report
+
     async def drain(self) -> None:
         """Return when all progress is reported: none may follow the result."""
         if self._reported is not None:
@@ -76,12 +83,14 @@ class CallResources:
     """The caller's side of a call: where progress goes, the slot for a large result, and for whom it is made.
 
     `on_failover` is called with the error of each replica that another replaces.
+    `dialogue` asks the caller's client what a server asks in mid-call; without one, no client is asked.
     """
 
     progress: Progress
     slot: ResultSlot
     requester: Requester = LISTING
     on_failover: Callable[[ServerError], None] = _ignore
+    dialogue: Dialogue | None = None
 
     @property
     def caller(self) -> str:
@@ -226,7 +235,7 @@ class Sessions:
             deadline.connecting()
             connection = await self._connection(server, target)
             try:
-                return await connection.call(send, resources.progress, resources.slot, deadline)
+                return await connection.call(send, resources, deadline)
             except NothingSent:
                 connection.retire()
         broke = ServerUnreachable(server.server_id, "the connection broke twice before the call was sent")

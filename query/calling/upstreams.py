@@ -15,6 +15,7 @@ import structlog
 
 from query.calling.choice import CircuitBreaker, ReplicaChoice
 from query.calling.connection import CallDeadline, ResultT, Send
+from query.calling.dialogue import WaitingCalls
 from query.calling.limits import Admission, CallLimits
 from query.calling.sessions import Authenticate, CallResources, Dial, Sessions
 from shared.catalog import ServerRecord
@@ -48,6 +49,7 @@ class Upstreams:
     ) -> None:
         """The first call of a server opens the connection to it."""
         self.admission = Admission(limits.per_caller, limits.large_at_once)
+        self.waiting = WaitingCalls()
         self._timeout_s = limits.timeout_s
         self._sessions = Sessions(resolve_target, authenticate, limits, self.admission)
         self._breaker = CircuitBreaker()
@@ -63,6 +65,7 @@ class Upstreams:
         finally:
             self._blocks -= 1
             if self._blocks == 0:
+                self.waiting.end_all()
                 with anyio.CancelScope(shield=True):  # a cancelled server must not leave a process behind
                     await self._sessions.aclose()
 

@@ -18,9 +18,11 @@ from shared.errors import (
     CallDenied,
     CallNotConfirmed,
     CallsExhausted,
-    ConfirmationRequired,
+    ClientNotAsked,
+    InputRequired,
     ResourceNotFound,
     ServerError,
+    StateInvalid,
     ToolExcluded,
     ToolNotFound,
     ToolscaleError,
@@ -34,11 +36,29 @@ if TYPE_CHECKING:
 # The outcomes of calls that Toolscale ended itself.
 _ENDED_HERE = frozenset(
     error.__name__
-    for error in (ArgumentsInvalid, CallsExhausted, CallDenied, ToolExcluded, CallNotConfirmed, ConfirmationRequired)
+    for error in (
+        ArgumentsInvalid,
+        CallsExhausted,
+        CallDenied,
+        ToolExcluded,
+        CallNotConfirmed,
+        ClientNotAsked,
+        InputRequired,
+        StateInvalid,
+    )
 )
 
 # The errors of a request, or of the policy: nobody needs to repair a server.
-_REFUSALS = (ArgumentsInvalid, ToolNotFound, ResourceNotFound, CallDenied, CallNotConfirmed, ConfirmationRequired)
+_REFUSALS = (
+    ArgumentsInvalid,
+    ToolNotFound,
+    ResourceNotFound,
+    CallDenied,
+    CallNotConfirmed,
+    ClientNotAsked,
+    InputRequired,
+    StateInvalid,
+)
 
 _log = structlog.get_logger()
 

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import anyio
 from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 
 from query.answers.links import Links
-from query.calling.call import CALL_TOOL_NAME, CallRequest, ResolvedTool, call_tool, check_parameters, resolve_tool
-from query.calling.sessions import CallResources, Progress
+from query.calling.call import (
+    CALL_TOOL_NAME,
+    CallRequest,
+    ResolvedTool,
+    ToolResult,
+    call_tool,
+    check_parameters,
+    resolve_tool,
+)
+from query.questions import check_capabilities
 from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
 from query.tools.confirm import CallToConfirm, confirm, give_back
 from query.tools.revisions import for_protocol
+from query.tools.server_request import ServerRequest, at_servers_of, given_to, questions_of
 from query.turns import run_in_thread
 from shared.errors import (
     ArgumentsInvalid,
-    CallNotConfirmed,
     CallsExhausted,
     Delivery,
     IndexUnavailable,
@@ -29,12 +39,15 @@ from shared.errors import (
     ToolscaleError,
 )
 from shared.quoting import quoted_name
-from shared.upstream.auth import Challenge, Requester
+from shared.upstream.auth import Challenge
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
+    from query.calling.sessions import CallResources
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.kept import Kept
+    from query.questions import Questions
     from query.sign_in import SignInFlows
 
 CALL_TOOL = Tool(
@@ -50,7 +63,6 @@ SIGN_IN = (
     "The server {server} needs a sign-in, so the call was not sent. Ask the user to open this link within five "
     "minutes, and call the tool again afterwards: {link}"
 )
-CHANGED = "the tool or its servers changed while the user was asked, so the call was not sent; call it again"
 
 
 class CallTool(ToolHandler):
@@ -68,7 +80,9 @@ class CallTool(ToolHandler):
         """Return the called tool's result; log, count and record the call.
 
         Raises:
-            ConfirmationRequired: the policy requires that the client asks its user first.
+            InputRequired: the policy, or the server, asks the caller's client.
+            StateInvalid: the request answers no question about this call.
+            MCPError: the server requires what the caller's client lacks.
         """
         try:
             request = CallRequest.model_validate(context.arguments)
@@ -83,31 +97,47 @@ class CallTool(ToolHandler):
         except SignInRequired as error:
             return await self._sign_in(error, context)
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
+            check_capabilities(error, context.mcp_context.protocol_version)
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         finally:
             self._catalogue.record(audit.rows())
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
-        caller = context.caller
+        """Return the result of a call; one that its user confirmed and that was not sent gives its confirmation back.
+
+        Raises:
+            InputRequired, ClientNotAsked, CallNotConfirmed: of a question to the caller's client.
+            StateInvalid: the request answers no question about this call.
+        """
+        caller, kept = context.caller, self._catalogue.response_policy.kept
         resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
         audit.set_tool(resolved)
         await run_in_thread(caller.name, check_parameters, request, resolved)
-        if resolved.action == "ask":
-            return await self._after_confirmation(request, resolved, context, audit)
-        return await self._call(request, resolved, context, audit)
+        questions = _questions(request, resolved, context, kept)
+        servers = [record.server_id for record in resolved.replicas]
+        server_request = ServerRequest(context, self._upstreams, questions, audit, servers)
+        asked = None if server_request.is_sent else await questions.asked()
+        resolved = at_servers_of(asked, resolved)
+        to_confirm = _to_confirm(request, resolved, context)
+        if resolved.action == "ask" and not server_request.is_sent:
+            await confirm(to_confirm, questions, asked, kept)
+        given, meta = given_to(asked, questions), context.mcp_context.meta
 
-    async def _call(
-        self, request: CallRequest, resolved: ResolvedTool, context: ToolCallContext, audit: CallAudit
-    ) -> CallToolResult:
-        caller, mcp_context = context.caller, context.mcp_context
-        resources = call_resources(context, self._upstreams, audit)
-        result, server_id = await call_tool(request, resolved, self._upstreams, resources, mcp_context.meta)
+        def send(resources: CallResources) -> Awaitable[tuple[ToolResult, str]]:
+            return call_tool(request, resolved, self._upstreams, resources, meta, given)
+
+        try:
+            result, server_id = await server_request.result(send)
+        except (CallsExhausted, ServerError) as error:
+            if resolved.action == "ask" and error.delivery is Delivery.NOT_SENT:
+                await anyio.to_thread.run_sync(give_back, to_confirm, kept)
+            raise
         audit.set_result(result, server_id)
         if any(isinstance(block, ResourceLink) for block in result.content):
             # links to the server that returned the result, in place of that server's URIs
-            links = Links(caller.name, self._catalogue.response_policy.kept)
+            links = Links(caller.name, kept)
             result = await anyio.to_thread.run_sync(links.in_result, result, f"{server_id}:{audit.tool}")
-        return for_protocol(result, mcp_context.protocol_version, server_id)
+        return for_protocol(result, context.mcp_context.protocol_version, server_id)
 
     async def _sign_in(self, needed: SignInRequired, context: ToolCallContext) -> CallToolResult:
         """Return an error result with a link by which the caller's user signs in, or why there is none."""
@@ -125,54 +155,13 @@ class CallTool(ToolHandler):
             return error_result(str(error))
         return error_result(SIGN_IN.format(server=quoted_name(needed.server_id), link=ticket.link))
 
-    async def _after_confirmation(
-        self, request: CallRequest, asked: ResolvedTool, context: ToolCallContext, audit: CallAudit
-    ) -> CallToolResult:
-        """Return the result of a call that the user confirmed; a call that was not sent gives its confirmation back.
 
-        Raises:
-            ConfirmationRequired, CallNotConfirmed: from `confirm`.
-            CallDenied: the policy denies the call by now.
-        """
-        call = _to_confirm(request, asked, context)
-        kept = self._catalogue.response_policy.kept
-        await confirm(call, context, kept)
-        try:
-            return await self._call(request, await self._unchanged(request, call, context), context, audit)
-        except (CallsExhausted, ServerError) as error:
-            if error.delivery is Delivery.NOT_SENT:
-                await anyio.to_thread.run_sync(give_back, call, kept)
-            raise
-
-    async def _unchanged(self, request: CallRequest, call: CallToConfirm, context: ToolCallContext) -> ResolvedTool:
-        """Return the tool as it is now: the user may take minutes, in which the tool or the policy changes."""
-        caller = context.caller
-        resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
-        is_changed = resolved.tool.definition_id != call.tool.definition_id
-        if is_changed or (resolved.action == "ask" and _to_confirm(request, resolved, context).binding != call.binding):
-            raise CallNotConfirmed(call.server_ids[0], CHANGED)
-        return resolved
+def _questions(request: CallRequest, resolved: ResolvedTool, context: ToolCallContext, kept: Kept) -> Questions:
+    """Return the questions about this call; a change of its tool or of the policy's action makes it another one."""
+    tool = json.dumps([resolved.tool.definition.name, resolved.tool.definition_id, resolved.action])
+    return questions_of(context, kept, CALL_TOOL_NAME, tool, json.dumps(request.parameters, sort_keys=True))
 
 
 def _to_confirm(request: CallRequest, resolved: ResolvedTool, context: ToolCallContext) -> CallToConfirm:
     server_ids = [record.server_id for record in resolved.replicas]
     return CallToConfirm(context.caller.name, resolved.tool, server_ids, request.parameters)
-
-
-def call_resources(context: ToolCallContext, upstreams: Upstreams, audit: CallAudit) -> CallResources:
-    """Return the caller's side of a request to a server, until the context's exit stack closes.
-
-    Raises:
-        CallsExhausted: the caller has as many calls in flight as the limit allows.
-    """
-    # the session drops reports to a caller that did not ask for progress
-    progress = Progress(context.mcp_context.session.report_progress)
-    slot = context.exit_stack.enter_context(upstreams.admission.admitted(context.caller.name))
-    return CallResources(progress, slot, requester_of(context), audit.on_failover)
-
-
-def requester_of(context: ToolCallContext) -> Requester:
-    """Return for whom a server is called: the caller, with the headers of his request."""
-    request: object = context.mcp_context.request
-    headers = dict(request.headers) if isinstance(request, HTTPConnection) else {}
-    return Requester(context.caller.identity, headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,11 +18,19 @@ from mcp.types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from query.answers.links import UNKNOWN, Link, Links
-from query.calling.call import RESOURCE_NOT_FOUND, CallRequest, ResolvedTool, read_resource, resolve_tool
+from query.calling.call import (
+    RESOURCE_NOT_FOUND,
+    CallRequest,
+    ReadResult,
+    ResolvedTool,
+    read_resource,
+    resolve_tool,
+)
+from query.questions import check_capabilities
 from query.tool import CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result
 from query.tools.audit import CallAudit
-from query.tools.call_tool import call_resources
 from query.tools.revisions import for_protocol
+from query.tools.server_request import ServerRequest, given_to, questions_of
 from query.turns import run_in_thread
 from query.usage.record import read_rows
 from query.usage.usage import today
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from mcp.types import ReadResourceResult
 
     from query.caller import Caller
+    from query.calling.sessions import CallResources
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
 
@@ -56,6 +66,8 @@ class ReadResource(ToolHandler):
 
         Raises:
             MCPError: the caller has no such link, or the server no such resource.
+            InputRequired: the server asks the caller's client.
+            StateInvalid: the request answers no question about this read.
         """
         uri: str = context.arguments["uri"]
         try:
@@ -66,6 +78,7 @@ class ReadResource(ToolHandler):
             code = RESOURCE_NOT_FOUND if is_older else INVALID_PARAMS
             raise MCPError(code, str(error), {"uri": uri}) from error
         except (ServerError, CallsExhausted, IndexUnavailable) as error:
+            check_capabilities(error, context.mcp_context.protocol_version)
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
 
     async def _result(self, uri: str, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
@@ -73,8 +86,15 @@ class ReadResource(ToolHandler):
         links = Links(caller.name, self._catalogue.response_policy.kept)
         link, resolved = await run_in_thread(caller.name, self._resolve, uri, links, caller)
         audit.server, audit.policy = resolved.tool.server_id, resolved.action
-        resources = call_resources(context, self._upstreams, audit)
-        read = await read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta)
+        questions = questions_of(context, self._catalogue.response_policy.kept, READ_RESOURCE, link.tool, link.uri)
+        server_request = ServerRequest(context, self._upstreams, questions, audit, [resolved.tool.server_id])
+        asked = None if server_request.is_sent else await questions.asked()
+        given = given_to(asked, questions)
+
+        def send(resources: CallResources) -> Awaitable[tuple[ReadResult, str]]:
+            return read_resource(link.uri, resolved, self._upstreams, resources, mcp_context.meta, given)
+
+        read, _ = await server_request.result(send)
         audit.set_result(read, resolved.tool.server_id)
         tool = resolved.tool
         rows = read_rows(today(), caller.name, tool.server_id, tool.definition.name, audit.result_bytes)

@@ -17,6 +17,7 @@ from query.calling.upstreams import Upstreams
 from shared.errors import Delivery, ServerError
 from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
+from tests.support.fakes import make_tool
 from tests.support.hostile.messages import failure
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import GOOD, answers, hangs_up, status
@@ -89,7 +90,9 @@ async def _call(fleet: _Fleet, *, is_repeatable: bool) -> None:
     replicas = tuple(replica_record(f"r{number}", protocol_version=HANDSHAKE) for number in range(REPLICAS))
     with fleet.upstreams.admission.admitted("ann") as slot:
         resources = CallResources(Progress(ignore), slot)
-        await fleet.upstreams.call(tool_call("one", {}), replicas, resources, is_repeatable=is_repeatable)
+        await fleet.upstreams.call(
+            tool_call(make_tool("r0", "one").definition, {}), replicas, resources, is_repeatable=is_repeatable
+        )
 
 
 async def _play(

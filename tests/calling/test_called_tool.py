@@ -212,14 +212,6 @@ async def test_fifty_calls_at_a_time_share_one_connection(target: Target) -> Non
     assert len(set(pids)) == 1
 
 
-async def test_a_tool_that_asks_for_input_is_said_to_be_out_of_reach() -> None:
-    async with calling({"s": callable_stdio()}, *tools("asks")) as client:
-        result = await call(client, "asks")
-
-    assert result.is_error
-    assert "asks for input" in text_of(result)
-
-
 @both_eras
 async def test_structured_content_that_is_no_object_is_text_where_it_must_be(mode: str) -> None:
     async with calling({"s": callable_stdio()}, *tools("listed"), mode=mode) as client:

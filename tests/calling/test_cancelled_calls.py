@@ -16,6 +16,7 @@ from query.calling.sessions import CallResources, Progress
 from query.calling.upstreams import Upstreams
 from shared.upstream.target import HttpTarget
 from tests.support.calling import replica_record, upstreams_to
+from tests.support.fakes import make_tool
 from tests.support.hostile.messages import initialized, result
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.hostile.scripts import GOOD
@@ -70,7 +71,9 @@ class Fleet:
         second = replica_record("r1", protocol_version=HANDSHAKE, stale_since=1.0)
         with self._upstreams.admission.admitted(caller) as slot:
             resources = CallResources(Progress(self._report), slot)
-            _, server_id = await self._upstreams.call(tool_call("one", {}), (first, second), resources)
+            _, server_id = await self._upstreams.call(
+                tool_call(make_tool("r0", "one").definition, {}), (first, second), resources
+            )
         return server_id
 
     async def cancel_a_call(self) -> None:

@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, ReadResourceResult, ResourceLink, TextContent
-from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ErrorData, InputResponses
+from mcp_types import INVALID_PARAMS, ElicitRequestFormParams, ElicitRequestParams, InputResponses
 
 from query.answers.budget import ResponsePolicy
 from query.app import http_app
@@ -54,7 +54,7 @@ both_eras = pytest.mark.parametrize("mode", ERAS)
 ANN = Caller("ann")
 DROP, READ = make_tool("db", "drop"), make_tool("db", "read", read_only=True)
 ASK, DENY = rule("ask"), rule("deny")
-Answer = Literal["accept", "decline", "cancel", "error"]
+Answer = Literal["accept", "decline", "cancel"]
 
 
 @pytest.fixture
@@ -70,11 +70,9 @@ class User:
         self.answer: Answer = answer
         self.questions: list[str] = []
 
-    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         assert isinstance(params, ElicitRequestFormParams)
         self.questions.append(params.message)
-        if self.answer == "error":
-            return ErrorData(code=-32603, message="no window")
         return ElicitResult(action=self.answer, content={} if self.answer == "accept" else None)
 
 
@@ -207,13 +205,10 @@ async def test_a_link_is_read_only_while_its_tool_may_be_called(servers: Recordi
 # --- ask ---
 
 
-@both_eras
-async def test_a_confirmed_call_is_sent_once_and_its_question_shows_the_call(
-    servers: RecordingServers, mode: str
-) -> None:
+async def test_a_confirmed_call_is_sent_once_and_its_question_shows_the_call(servers: RecordingServers) -> None:
     user, catalogue = User(), catalogue_with(rule("ask", tools=["drop"]))
     with structlog.testing.capture_logs() as lines:
-        async with client_of(catalogue, servers, user=user, mode=mode) as client:
+        async with client_of(catalogue, servers, user=user) as client:
             result = await call(client, table="cüstomers")
             await call(client, "read")
 
@@ -221,15 +216,12 @@ async def test_a_confirmed_call_is_sent_once_and_its_question_shows_the_call(
     assert servers.received == [("db", "drop"), ("db", "read")]
     assert user.questions == ['Call the tool drop of the server db with these arguments? {"table": "cüstomers"}']
     logged = [(line["policy"], line["outcome"]) for line in lines if line["event"] == "tool_called"]
-    asked = [] if mode == "legacy" else [("ask", "ConfirmationRequired")]
-    assert logged == [*asked, ("ask", "ok"), ("allow", "ok")]
+    assert logged == [("ask", "InputRequired"), ("ask", "ok"), ("allow", "ok")]
 
 
-@pytest.mark.parametrize(
-    ("answer", "mode"), [(answer, mode) for answer in ("decline", "cancel") for mode in ERAS] + [("error", "legacy")]
-)
-async def test_a_call_without_consent_is_not_sent(servers: RecordingServers, answer: Answer, mode: str) -> None:
-    async with client_of(catalogue_with(ASK), servers, user=User(answer), mode=mode) as client:
+@pytest.mark.parametrize("answer", ["decline", "cancel"])
+async def test_a_call_without_consent_is_not_sent(servers: RecordingServers, answer: Answer) -> None:
+    async with client_of(catalogue_with(ASK), servers, user=User(answer)) as client:
         assert reason(await call(client)) == "db: the user did not confirm the call of drop, so it was not sent"
 
     assert servers.received == []
@@ -248,10 +240,9 @@ async def test_a_client_without_elicitation_gets_the_reason(servers: RecordingSe
     assert found['toolscale_calls_total{outcome="refused"}'] == 1
 
 
-@both_eras
-async def test_invalid_arguments_are_refused_before_the_user_is_asked(servers: RecordingServers, mode: str) -> None:
+async def test_invalid_arguments_are_refused_before_the_user_is_asked(servers: RecordingServers) -> None:
     user, tool = User(), tool_of("db", "drop", table={"type": "string"})
-    async with client_of(catalogue_with(ASK, tool), servers, user=user, mode=mode) as client:
+    async with client_of(catalogue_with(ASK, tool), servers, user=user) as client:
         assert "parameters.table: is required" in reason(await call(client))
 
     assert user.questions == []
@@ -280,14 +271,13 @@ def http_of(catalogue: Catalogue, servers: RecordingServers, authentication: Aut
 # --- confirmed calls that are not sent ---
 
 
-@both_eras
 async def test_a_confirmed_call_above_the_limit_of_its_caller_is_not_asked_about_again(
-    servers: RecordingServers, mode: str
+    servers: RecordingServers,
 ) -> None:
     user = User()
     upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
     service = service_of(catalogue_with(ASK), upstreams, always(ANN))
-    async with Client(service, mode=mode, elicitation_callback=user) as client:
+    async with Client(service, mode=MODERN, elicitation_callback=user) as client:
         with upstreams.admission.admitted("ann"):
             refused = [await call(client, table="a"), await call(client, table="a")]
         assert len(user.questions) == 1
@@ -301,16 +291,15 @@ async def test_a_confirmed_call_above_the_limit_of_its_caller_is_not_asked_about
     assert servers.received == [("db", "drop")] * 2
 
 
-@both_eras
 async def test_a_confirmation_of_a_call_without_a_free_connection_is_of_that_call_only(
-    servers: RecordingServers, mode: str
+    servers: RecordingServers,
 ) -> None:
     user, released = User(), threading.Event()
     servers.on_call = {"web": held_until(released)}
     catalogue = catalogue_with(rule("ask", servers=["db"]), DROP, READ, make_tool("web", "wait"))
     upstreams = upstreams_to(servers.targets, CallLimits(max_connections=1))
     services = [service_of(catalogue, upstreams, always(caller)) for caller in (ANN, Caller("bob"))]
-    ann, bob = (Client(service, mode=mode, elicitation_callback=user) for service in services)
+    ann, bob = (Client(service, mode=MODERN, elicitation_callback=user) for service in services)
     async with ann, bob:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, bob, "web:wait")
@@ -377,21 +366,6 @@ def held_until(released: threading.Event) -> Callable[[Exchange], None]:
     return act
 
 
-async def test_a_tool_that_changed_while_the_user_was_asked_is_not_called(servers: RecordingServers) -> None:
-    catalogue = catalogue_with(ASK)
-
-    class Slow(User):
-        async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> Any:
-            changed = make_tool("db", "drop", "drops everything")
-            catalogue.index.upsert([ingested(changed, FakeEmbedder())])
-            return await super().__call__(context, params)
-
-    async with client_of(catalogue, servers, user=Slow(), mode="legacy") as client:
-        assert "changed while the user was asked" in reason(await call(client))
-
-    assert servers.received == []
-
-
 # --- states of confirmations ---
 
 ACCEPTED: InputResponses = {KEY: ElicitResult(action="accept", content={})}
@@ -417,37 +391,42 @@ async def repeat(client: Client, state: str | None, name: str = "db:drop", **arg
 
 
 async def test_a_state_is_accepted_once_and_for_its_call_only(servers: RecordingServers) -> None:
-    catalogue = catalogue_with(ASK, DROP, READ, make_tool("web", "drop"))
+    catalogue = catalogue_with(ASK, DROP, READ, make_tool("web", "wait"))
     async with clients(catalogue, servers, ANN, Caller("bob"), user=User()) as (ann, bob):
         state = await asked(ann, table="a")
-        refused = [
-            await repeat(ann, state, table="b"),
-            await repeat(ann, state),
-            await repeat(ann, state, "db:read", table="a"),
-            await repeat(ann, state, "web:drop", table="a"),
-            await repeat(bob, state, table="a"),
-            await repeat(ann, state[:-1] + ("A" if state[-1] != "A" else "B"), table="a"),
-            await repeat(ann, "", table="a"),
-            await repeat(ann, "é", table="a"),
-        ]
+        for client, wrong, name, table in [
+            (ann, state, "db:drop", "b"),
+            (ann, state, "db:read", "a"),
+            (ann, state, "web:wait", "a"),
+            (bob, state, "db:drop", "a"),
+            (ann, state[:-1] + ("A" if state[-1] != "A" else "B"), "db:drop", "a"),
+            (ann, "", "db:drop", "a"),
+            (ann, "é", "db:drop", "a"),
+        ]:
+            await refused(client, wrong, name, table=table)
         assert servers.received == []
         sent = await repeat(ann, state, table="a")
-        refused.append(await repeat(ann, state, table="a"))
+        await refused(ann, state, table="a")
 
     assert not sent.is_error
     assert servers.received == [("db", "drop")]
-    assert all("the confirmation of" in reason(result) for result in refused)
 
 
-async def test_the_state_of_one_replica_is_refused_for_another(servers: RecordingServers) -> None:
+async def refused(client: Client, state: str, name: str = "db:drop", **arguments: Any) -> None:
+    """Repeat a call whose state is not of a question about it."""
+    with pytest.raises(MCPError) as caught:
+        await repeat(client, state, name, **arguments)
+    assert caught.value.code == INVALID_PARAMS
+
+
+async def test_a_confirmation_reaches_only_the_replica_that_it_names(servers: RecordingServers) -> None:
     known = replicated(["db1", "db2"], make_tool("", "drop"), protocol_version=HANDSHAKE)
     async with client_of(replace(known, read_policy=lambda: policy(ASK)), servers, user=User()) as client:
-        state = await asked(client, "db1:drop")
-        assert "for another call" in reason(await repeat(client, state, "db2:drop"))
-        assert "for another call" in reason(await repeat(client, state, "drop"))
-        assert not (await repeat(client, state, "db1:drop")).is_error
+        await refused(client, await asked(client, "db1:drop"), "db2:drop")
+        for name in ("db1:drop", "drop"):
+            assert not (await repeat(client, await asked(client, "db1:drop"), name)).is_error
 
-    assert servers.received == [("db1", "drop")]
+    assert servers.received == [("db1", "drop")] * 2
 
 
 async def test_another_name_of_the_same_call_needs_no_second_question(servers: RecordingServers) -> None:
@@ -462,7 +441,7 @@ async def test_a_state_without_an_answer_is_no_consent_and_is_used(servers: Reco
         silent = await client.session.call_tool("call_tool", request, request_state=state, allow_input_required=True)
         assert isinstance(silent, CallToolResult)
         assert "did not confirm" in reason(silent)
-        assert "was used" in reason(await repeat(client, state))
+        await refused(client, state)
 
     assert servers.received == []
 
@@ -472,7 +451,7 @@ async def test_a_state_is_refused_after_a_change_of_the_tool(servers: RecordingS
     async with client_of(catalogue, servers, user=User()) as client:
         state = await asked(client)
         catalogue.index.upsert([ingested(make_tool("db", "drop", "drops everything"), FakeEmbedder())])
-        assert "for another call" in reason(await repeat(client, state))
+        await refused(client, state)
 
     assert servers.received == []
 
@@ -499,7 +478,7 @@ async def test_a_state_expires_after_five_minutes_and_works_in_every_replica(ser
         now_s += 299
         assert not (await repeat(two, early)).is_error
         now_s += 1
-        assert "has expired" in reason(await repeat(two, late))
+        await refused(two, late)
 
     assert len(servers.received) == 1
 
@@ -510,16 +489,6 @@ async def test_without_the_store_of_states_no_call_is_confirmed(servers: Recordi
         assert "cannot be stored or read" in reason(await call(client))
 
     assert servers.received == []
-
-
-async def test_a_client_that_is_asked_within_the_call_needs_no_store(servers: RecordingServers) -> None:
-    catalogue = replace(catalogue_with(ASK), response_policy=ResponsePolicy(Kept(SilentEntries())))
-    upstreams = upstreams_to(servers.targets, CallLimits(per_caller=1))
-    service = service_of(catalogue, upstreams, always(ANN))
-    async with Client(service, mode="legacy", elicitation_callback=User()) as client:
-        with upstreams.admission.admitted("ann"):
-            assert "has 1 calls in flight" in reason(await call(client))
-        assert not (await call(client)).is_error
 
 
 async def test_the_question_quotes_the_model_and_shows_how_much_it_leaves_out(servers: RecordingServers) -> None:

@@ -42,7 +42,7 @@ from shared.upstream.target import HttpTarget, Target
 from tests.support.calling import PATIENT, catalogue_of, replicated, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.hostile.messages import Message, failure, initialized, result
-from tests.support.hostile.processes import callable_stdio, callable_target
+from tests.support.hostile.processes import callable_target
 from tests.support.hostile.scripted_http import Exchange, Respond, ScriptedServer, scripted_http
 from tests.support.hostile.scripts import answers, hangs, status
 from tests.support.http_callers import URL, app_of, http_client, mcp_client
@@ -576,10 +576,3 @@ async def test_a_resource_is_read_over_every_transport_with_the_metadata_of_the_
     assert (read.meta or {}).items() >= {"example.org/trace": "abc", SERVER_KEY: "s"}.items()
     about: Any = (read.meta or {}).get(SERVER_INFO_META_KEY)
     assert about is None if mode == "legacy" else about["name"] == "toolscale"
-
-
-async def test_a_resource_that_asks_for_input_is_an_error() -> None:
-    async with served(catalogue_of([LINKS]), {"s": callable_stdio()}, ANN) as (client, _):
-        error = await error_of(client, await link_to(client, "asks"))
-
-    assert error.message == "s: asks for input to read a resource, which Toolscale cannot pass on"

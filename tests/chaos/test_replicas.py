@@ -20,6 +20,7 @@ from query.calling.upstreams import Upstreams
 from shared.catalog import ServerRecord
 from shared.errors import ReplicasFailed
 from tests.support.calling import replica_record, upstreams_to
+from tests.support.fakes import make_tool
 from tests.support.hostile import logging_replica
 from tests.support.hostile.processes import http_target
 from tests.support.ports import free_port
@@ -97,7 +98,8 @@ class _Load:
     async def _call(self, identity: str, caller: str, *, is_repeatable: bool) -> None:
         async def ignore(progress: float, total: float | None, message: str | None) -> None: ...
 
-        send = tool_call("read" if is_repeatable else "write", {"id": identity})
+        tool = make_tool("", "read" if is_repeatable else "write")
+        send = tool_call(tool.definition, {"id": identity})
         with self.upstreams.admission.admitted(caller) as slot:
             resources = CallResources(Progress(ignore), slot)
             await self.upstreams.call(send, self.replicas, resources, is_repeatable=is_repeatable)

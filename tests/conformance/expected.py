@@ -89,26 +89,9 @@ LISTENING: Checks = {
         " sep-2575-server-sends-prompts-list-changed-on-subscription"
     }
 }
-MISSING_CAPABILITY: Checks = {
-    STATELESS: {
-        "server-stateless": "sep-2575-server-rejects-undeclared-capability sep-2575-missing-capability-http-400"
-    }
-}
 INPUT_REQUIRED: Checks = {
     STATELESS: {
-        "input-required-result-basic-elicitation": "sep-2322-elicitation-incomplete sep-2322-elicitation-complete",
-        "input-required-result-basic-sampling": "sep-2322-sampling-incomplete sep-2322-sampling-complete",
-        "input-required-result-basic-list-roots": "sep-2322-list-roots-incomplete sep-2322-list-roots-complete",
-        "input-required-result-request-state": "sep-2322-request-state-incomplete sep-2322-request-state-complete",
-        "input-required-result-multiple-input-requests": "sep-2322-multiple-inputs-incomplete"
-        " sep-2322-multiple-inputs-complete",
-        "input-required-result-multi-round": "sep-2322-multi-round-r1 sep-2322-multi-round-r2 sep-2322-multi-round-r3",
-        "input-required-result-missing-input-response": "sep-2322-missing-response-rerequests",
         "input-required-result-non-tool-request": "sep-2322-non-tool-incomplete sep-2322-non-tool-complete",
-        "input-required-result-result-type": "sep-2322-result-type-included",
-        "input-required-result-tampered-state": "sep-2322-reject-tampered-state",
-        "input-required-result-capability-check": "sep-2322-respect-client-capabilities",
-        "input-required-result-validate-input": "sep-2322-error-on-protocol-error",
     }
 }
 
@@ -117,8 +100,7 @@ TO_COME: Mapping[str, Checks] = MappingProxyType(
         "The prompts and resources of servers are to come.": PROMPTS_AND_RESOURCES,
         "Cache hints are checked on a prompt list and a listed resource, which are to come.": CACHED_LISTS,
         "A client is to hear of a changed toolset.": LISTENING,
-        "A server that needs a capability which the client lacks is to be answered as it answers.": MISSING_CAPABILITY,
-        "What a server asks in a result is to reach the client.": INPUT_REQUIRED,
+        "What a server asks for a prompt is to reach the client, with the prompts of servers.": INPUT_REQUIRED,
     }
 )
 
@@ -131,13 +113,3 @@ def reasons(revision: str) -> dict[str, str]:
         for scenario, names in checks.get(revision, {}).items()
         for check in names.split()
     }
-
-
-CLIENT_TO_COME: Mapping[str, str] = MappingProxyType(
-    {
-        "elicitation-sep1034-client-defaults": "What a server asks in mid-call is to reach the client.",
-        "sep-2322-client-request-state": "What a server asks in a result is to reach the client.",
-        "http-custom-headers": "Headers that repeat arguments are to be sent at the first call.",
-    }
-)
-"""The scenarios that Toolscale does not pass yet as the suite's client."""

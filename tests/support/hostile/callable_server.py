@@ -18,6 +18,7 @@ import mcp_types as types
 from mcp import MCPError
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
+from mcp.shared.message import ServerMessageMetadata
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -116,9 +117,95 @@ async def dies(_context: Context, _arguments: Arguments) -> types.CallToolResult
     os._exit(3)
 
 
-async def asks(context: Context, _arguments: Arguments) -> Any:
-    """Ask for input as a server of the latest revision does; others have no way to."""
-    return types.InputRequiredResult(request_state="half way")
+async def capabilities(context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Return what the client declares."""
+    declared = context.session.client_capabilities or types.ClientCapabilities()
+    return types.CallToolResult(content=[text(declared.model_dump_json(by_alias=True, exclude_none=True))])
+
+
+MARKED = {
+    "region": {"type": "string", "x-mcp-header": "Region"},
+    "shard": {"type": "object", "properties": {"number": {"type": "integer", "x-mcp-header": "Shard"}}},
+    "words": {"type": "string"},
+}
+
+
+async def routed(context: Context, _arguments: Arguments) -> types.CallToolResult:
+    """Return the headers that repeat arguments; the SDK refuses a call where they do not."""
+    headers: dict[str, str] = dict(context.request.headers) if context.request else {}
+    repeated = {name: value for name, value in headers.items() if name.startswith("mcp-param-")}
+    return types.CallToolResult(content=[text(json.dumps(repeated))])
+
+
+REQUESTS: dict[str, types.InputRequest] = {
+    "form": types.ElicitRequest(
+        params=types.ElicitRequestFormParams(
+            message="Which branch?", requested_schema={"type": "object", "properties": {"branch": {"type": "string"}}}
+        )
+    ),
+    "url": types.ElicitRequest(
+        params=types.ElicitRequestURLParams(
+            message="Pay here", url="https://pay.example/1", elicitation_id="of-the-server"
+        )
+    ),
+    "sampling": types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(
+            messages=[types.SamplingMessage(role="user", content=types.TextContent(type="text", text="Capital?"))],
+            max_tokens=10,
+        )
+    ),
+    "roots": types.ListRootsRequest(),
+}
+
+
+ANSWERS: dict[str, type[types.Result]] = {
+    "form": types.ElicitResult,
+    "url": types.ElicitResult,
+    "sampling": types.CreateMessageResult,
+    "roots": types.ListRootsResult,
+}
+
+
+async def asks(context: Context, arguments: Arguments) -> Any:
+    """Ask the client for each of `kinds`, one after another; return the first process, the last, and the answers.
+
+    As a server of the client's revision does: by a result that is an open question, or by requests in mid-call.
+    """
+    kinds: list[str] = arguments["kinds"]
+    given: list[Any] = [os.getpid()]
+    if context.protocol_version == types.LATEST_PROTOCOL_VERSION:
+        params: Any = context.params
+        given = json.loads(params.get("requestState") or json.dumps(given))
+        given += list((params.get("inputResponses") or {}).values())
+        if kinds[len(given) - 1 :]:
+            kind = kinds[len(given) - 1]
+            return types.InputRequiredResult(input_requests={kind: REQUESTS[kind]}, request_state=json.dumps(given))
+    else:
+        try:
+            given += [await in_mid_call(context, kind) for kind in kinds]
+        except MCPError as error:
+            return types.CallToolResult(content=[text(error.message)], is_error=True)
+    asked_by, *answers = given
+    return types.CallToolResult(content=[text(json.dumps([asked_by, os.getpid(), *answers]))])
+
+
+async def asks_and_waits(context: Context, arguments: Arguments) -> Any:
+    """Ask for a form in mid-call, and then do as `waits`."""
+    await in_mid_call(context, "form")
+    return await waits(context, arguments)
+
+
+async def requires(_context: Context, _arguments: Arguments) -> Any:
+    """Refuse a client, as if it lacked sampling."""
+    needed: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
+    raise MCPError(code=types.MISSING_REQUIRED_CLIENT_CAPABILITY, message="no sampling", data=needed)
+
+
+async def in_mid_call(context: Context, kind: str) -> Any:
+    metadata = ServerMessageMetadata(related_request_id=context.request_id)
+    request: Any = REQUESTS[kind]
+    answer = await context.session.send_request(request, ANSWERS[kind], metadata=metadata)
+    return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 async def links(_context: Context, arguments: Arguments) -> types.CallToolResult:
@@ -128,12 +215,33 @@ async def links(_context: Context, arguments: Arguments) -> types.CallToolResult
 
 TOOLS: dict[str, Callable[[Context, Arguments], Awaitable[Any]]] = {
     function.__name__: function
-    for function in (echo, rich, heard, listed, hears, refuses, raises, steps, waits, huge, counts, dies, asks, links)
+    for function in (
+        echo,
+        rich,
+        heard,
+        listed,
+        hears,
+        refuses,
+        raises,
+        steps,
+        waits,
+        huge,
+        counts,
+        dies,
+        asks,
+        asks_and_waits,
+        requires,
+        links,
+        capabilities,
+        routed,
+    )
 }
+SCHEMAS: dict[str, dict[str, Any]] = {"routed": {"type": "object", "properties": MARKED}}
 
 
 async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
+    schemas = {name: SCHEMAS.get(name, {"type": "object"}) for name in TOOLS}
+    return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=schemas[name]) for name in TOOLS])
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
