@@ -12,7 +12,8 @@ A request of the client passes these steps:
    request goes to the service again, with the answers.
 
 The service keeps no sessions. It can ask a client only by a result of the revision 2026-07-28, so the proxy translates
-the calls of older clients that can be asked. This module imports little: it is loaded for each session of a client.
+the requests of older clients that can be asked: for input of the user, an answer of their model, or their roots. This
+module imports little: it is loaded for each session of a client.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
-from shared.errors import ConfigInvalid, ServiceRejected, ServiceUnreachable, ToolscaleError
+from shared.errors import ClientNotAsked, ConfigInvalid, ServiceRejected, ServiceUnreachable, ToolscaleError
 from toolscale.client.background import START_WITHIN_S, Background, Place
 from toolscale.client.instance import ATTEND_PATH, TIMEOUT_S, Instance, requested
 
@@ -67,6 +68,11 @@ _META = "io.modelcontextprotocol/"
 # The parameter that newer revisions repeat in a header.
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _OF_NEWER_RESULTS = ("resultType", "ttlMs", "cacheScope")
+# Clients before it cannot read all that a translated result may have.
+_TRANSLATED_SINCE = "2025-06-18"
+_CAN_BE_ASKED = ("elicitation", "sampling", "roots")
+# The code of an unknown resource, in the newest revision and before.
+_NO_RESOURCE, _NO_RESOURCE_BEFORE = -32602, -32002
 
 Message = dict[str, Any]
 
@@ -242,8 +248,9 @@ class Proxy:
             connection.close()
 
     def _is_translated(self, exchange: _Exchange) -> bool:
-        can_be_asked = "elicitation" in _object(self._handshake.get("capabilities"))
-        return can_be_asked and exchange.method == "tools/call" and not exchange.is_modern
+        can_be_asked = not _object(self._handshake.get("capabilities")).keys().isdisjoint(_CAN_BE_ASKED)
+        is_of_age = (self._version or "") >= _TRANSLATED_SINCE
+        return can_be_asked and is_of_age and exchange.method in _NAMED and not exchange.is_modern
 
     def _in_newest_revision(self, body: Message) -> Message:
         """Return a request of an older client with what it said in its handshake, as the newest revision has it."""
@@ -275,8 +282,7 @@ class Proxy:
         if is_translated:
             if result.get("resultType") == "input_required":
                 return result
-            for name in _OF_NEWER_RESULTS:
-                result.pop(name, None)
+            _make_older(message)
             text = b""
         if exchange.method == "initialize" and "protocolVersion" in result:
             self._version = str(result["protocolVersion"])
@@ -286,14 +292,26 @@ class Proxy:
         return None
 
     def _with_answers(self, exchange: _Exchange, asked: Message) -> Message:
-        """Return the request with the client's answers to the questions of the service."""
+        """Return the request with the client's answers to the questions of the service.
+
+        Raises:
+            ClientNotAsked: it has no answer, and none stands for that.
+        """
         answers: Message = {}
         for key, question in _object(asked.get("inputRequests")).items():
             number = f"toolscale-{os.urandom(8).hex()}"
+            if _object(question.get("params")).get("mode") == "url":
+                question["params"].setdefault("elicitationId", number)  # a part of the older revision alone
             self._asked[number] = exchange
             self._send({"jsonrpc": "2.0", "id": number, **question})
-            answers[key] = exchange.answers.get().get("result", {"action": "cancel"})
+            answer = exchange.answers.get()
             del self._asked[number]
+            if "error" in answer and question["method"] != "elicitation/create":
+                reason = _object(answer["error"]).get("message")
+                raise ClientNotAsked("toolscale", f"your client did not answer {question['method']}: {reason}")
+            answers[key] = answer.get("result", {"action": "cancel"})
+        if not answers:
+            time.sleep(_POLL_S)  # the server wants the request again, without an answer
         state = {"requestState": asked["requestState"]} if "requestState" in asked else {}
         return {**exchange.request, "params": {**exchange.params, "inputResponses": answers, **state}}
 
@@ -385,6 +403,19 @@ def _messages(response: http.client.HTTPResponse) -> Iterator[tuple[Message, byt
             raise _NotReceived
         else:
             raise ServiceRejected(f"the service answered {response.status}: {text[:500].decode(errors='replace')}")
+
+
+def _make_older(answer: Message) -> None:
+    """Change an answer of the newest revision into one of those before."""
+    result, error = _object(answer.get("result")), _object(answer.get("error"))
+    for name in _OF_NEWER_RESULTS:
+        result.pop(name, None)
+    structured = result.get("structuredContent")
+    if structured is not None and not isinstance(structured, dict):
+        del result["structuredContent"]
+        result["content"] = result.get("content") or [{"type": "text", "text": json.dumps(structured)}]
+    if error.get("code") == _NO_RESOURCE and "uri" in _object(error.get("data")):
+        error["code"] = _NO_RESOURCE_BEFORE
 
 
 def _header(value: str) -> str:

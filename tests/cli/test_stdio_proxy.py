@@ -206,34 +206,107 @@ def test_what_the_service_did_not_answer_is_repeated_if_it_only_reads(tmp_path: 
     assert seen == ["find_tool"] * 2 + ["resources/read"] * 2 + ["call_tool", "a_tool_of_a_toolset"]
 
 
-@pytest.mark.parametrize("action", ["accept", "decline"])
-def test_an_older_client_is_asked_the_question_of_a_call_by_a_request_of_its_revision(
-    tmp_path: Path, action: str
-) -> None:
-    question: Message = {"method": "elicitation/create", "params": {"message": "Call it?", "requestedSchema": {}}}
+FORM: Message = {"method": "elicitation/create", "params": {"message": "Call it?", "requestedSchema": {}}}
+URL: Message = {
+    "method": "elicitation/create",
+    "params": {"mode": "url", "message": "Sign in", "url": "https://a.example"},
+}
+SAMPLING: Message = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
+ROOTS: Message = {"method": "roots/list"}
 
+
+def asks(question: Message, **result: Any) -> Answer:
+    """Return a service that asks this, and returns the answers, the state and `result` of the repeated request."""
+
+    def answer(handler: Handler, message: Message) -> None:
+        params = message["params"]
+        if message["method"] == "initialize":
+            handler.result(message, protocolVersion=params["protocolVersion"])
+        elif answers := params.get("inputResponses"):
+            handler.result(message, resultType="complete", said=[answers, params["requestState"]], **result)
+        else:
+            handler.result(message, resultType="input_required", inputRequests={"key": question}, requestState="state")
+
+    return answer
+
+
+def begin(client: Session, capability: str, version: str = "2025-11-25") -> None:
+    client.answer(1, "initialize", **{**ELICITING, "capabilities": {capability: {}}, "protocolVersion": version})
+
+
+def question_to(client: Session, method: str, **params: Any) -> Message:
+    """Send a request and return the question that comes in place of its result."""
+    client.send({"id": 2, "method": method, "params": params})
+    eventually(lambda: len(client.messages()) == 2, what="a question")
+    return client.messages()[-1]
+
+
+@pytest.mark.parametrize("method", ["tools/call", "resources/read", "prompts/get"])
+@pytest.mark.parametrize(
+    ("capability", "question", "answer"),
+    [
+        ("elicitation", FORM, {"action": "accept"}),
+        ("elicitation", FORM, {"action": "decline"}),
+        ("elicitation", URL, {"action": "accept"}),
+        ("sampling", SAMPLING, {"role": "assistant", "content": {"type": "text", "text": "yes"}, "model": "m"}),
+        ("roots", ROOTS, {"roots": [{"uri": "file:///home"}]}),
+    ],
+)
+def test_an_older_client_is_asked_the_question_of_a_request_by_a_request_of_its_revision(
+    tmp_path: Path, method: str, capability: str, question: Message, answer: Message
+) -> None:
+    with session(tmp_path, asks(question)) as client:
+        begin(client, capability)
+        asked = question_to(client, method, name="call_tool", uri="toolscale://link/x")
+        client.send({"id": asked["id"], "result": answer})
+        result = client.answered(2)["result"]
+
+    assert asked["method"] == question["method"]
+    assert question.get("params", {}).items() <= asked.get("params", {}).items()
+    assert ("elicitationId" in asked.get("params", {})) == (question is URL)
+    assert result == {"said": [{"key": answer}, "state"]}
+    meta = client.server.received[-1][0]["params"]["_meta"]
+    assert meta["io.modelcontextprotocol/clientCapabilities"] == {capability: {}}
+
+
+def test_a_client_that_cannot_open_a_window_cancels_and_one_without_an_answer_of_its_model_gets_the_reason(
+    tmp_path: Path,
+) -> None:
+    error = {"code": -1, "message": "no window"}
+    for capability, question, expected in [("elicitation", FORM, "cancel"), ("sampling", SAMPLING, "no window")]:
+        with session(tmp_path, asks(question)) as client:
+            begin(client, capability)
+            asked = question_to(client, "tools/call", name="call_tool")
+            client.send({"id": asked["id"], "error": error})
+            assert expected in json.dumps(client.answered(2)["result"])
+
+
+@pytest.mark.parametrize(("capability", "version"), [("experimental", "2025-11-25"), ("roots", "2025-03-26")])
+def test_a_client_that_cannot_be_asked_keeps_its_revision(tmp_path: Path, capability: str, version: str) -> None:
+    with session(tmp_path, asks(ROOTS)) as client:
+        begin(client, capability, version)
+        client.answer(2, "tools/call", name="call_tool")
+
+    assert "_meta" not in client.server.received[-1][0]["params"]
+
+
+def test_what_the_newest_revision_alone_has_reaches_no_older_client(tmp_path: Path) -> None:
     def answer(handler: Handler, message: Message) -> None:
         if message["method"] == "initialize":
             handler.result(message, protocolVersion="2025-11-25")
-        elif answers := message["params"].get("inputResponses"):
-            handler.result(message, resultType="complete", said=[answers, message["params"]["requestState"]])
+        elif message["method"] == "resources/read":
+            error = {"code": -32602, "message": "unknown", "data": {"uri": "x"}}
+            handler.reply(400, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}))
         else:
-            handler.result(
-                message, resultType="input_required", inputRequests={"confirm": question}, requestState="state"
-            )
+            handler.result(message, resultType="complete", content=[], structuredContent=[1])
 
     with session(tmp_path, answer) as client:
-        client.answer(1, "initialize", **ELICITING)
-        client.send({"id": 2, "method": "tools/call", "params": {"name": "call_tool"}})
-        eventually(lambda: len(client.messages()) == 2, what="a question")
-        asked = client.messages()[-1]
-        client.send({"id": asked["id"], "result": {"action": action}})
-        result = client.answered(2)["result"]
+        begin(client, "elicitation")
+        called = client.answer(2, "tools/call", name="call_tool")["result"]
+        read = client.answer(3, "resources/read", uri="x")["error"]
 
-    assert {name: asked[name] for name in question} == question
-    assert result == {"said": [{"confirm": {"action": action}}, "state"]}
-    meta = client.server.received[-1][0]["params"]["_meta"]
-    assert meta["io.modelcontextprotocol/clientCapabilities"] == {"elicitation": {}}
+    assert called == {"content": [{"type": "text", "text": "[1]"}]}
+    assert read["code"] == -32002
 
 
 def test_a_cancelled_request_ends_in_the_service_which_stays_known_and_has_no_answer(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from mcp_types import ElicitRequestParams
 
 from shared.settings import load_settings
 from tests.e2e.test_serve import serving
+from tests.support.asked import ANSWERS, KINDS, Person
 from tests.support.background import end_background, running_instance
 from tests.support.calling import text_of
 from tests.support.hostile.processes import callable_stdio
@@ -194,6 +195,24 @@ def test_a_call_that_the_policy_asks_about_is_sent_if_the_user_of_the_client_acc
     assert questions == ['Call the tool echo of the server s with these arguments? {"words": "one"}'] * 2
     assert text_of(declined) == "s: the user did not confirm the call of echo, so it was not sent"
     assert text_of(accepted).startswith("one from ")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_a_server_gets_the_answers_of_the_clients_user_of_its_model_and_its_roots(
+    tmp_path: Path, config: Path, mode: str
+) -> None:
+    person, rules = Person(), tmp_path / "policy.toml"
+    rules.write_text("")
+
+    async def call() -> CallToolResult:
+        async with person.client(toolscale_over_stdio(config, rules), mode=mode) as client:
+            await described(client, "s:asks")
+            request = {"tool_name": "s:asks", "parameters": {"kinds": list(KINDS)}}
+            return await client.call_tool("call_tool", request)
+
+    _, _, *answers = json.loads(text_of(anyio.run(call)))
+
+    assert answers == [ANSWERS[kind] for kind in KINDS]
 
 
 async def described(client: Client, name: str) -> None:
