@@ -76,9 +76,14 @@ class Challenge:
         return self.status == HTTPStatus.UNAUTHORIZED and self.header.lower().startswith(("bearer", "dpop"))
 
     def for_scopes(self, scopes: str | None) -> Challenge:
-        """Return the challenge with these scopes in place of its own, if there are any."""
+        """Return the challenge with these scopes in place of its own, if there are any.
+
+        A token that lacks a scope needs those of the challenge too.
+        """
         if not scopes:
             return self
+        if self.wants_more_scopes and self.scope:
+            scopes = f"{scopes} {self.scope}"
         # the SDK takes the first `scope` of the header
         scheme, _, rest = (self.header or "Bearer").partition(" ")
         return Challenge(self.status, f'{scheme} scope="{scopes}"{", " if rest else ""}{rest}')

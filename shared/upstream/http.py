@@ -72,10 +72,18 @@ def http_transport(
 
 
 def guarded_client(
-    target: HttpTarget, max_bytes: int, timeout: httpx2.Timeout | float, state: SessionState
+    target: HttpTarget,
+    max_bytes: int,
+    timeout: httpx2.Timeout | float,
+    state: SessionState,
+    *,
+    returns_redirects: bool = False,
 ) -> httpx2.AsyncClient:
-    """Return a client that connects only where the target is, with its headers and tokens, and checks each response."""
-    guard = GuardedHttpTransport(target, max_bytes, state)
+    """Return a client that connects only where the target is, with its headers and tokens, and checks each response.
+
+    A redirect is an error, or with `returns_redirects` a response; it is never followed.
+    """
+    guard = GuardedHttpTransport(target, max_bytes, state, returns_redirects=returns_redirects)
     auth = _TokenAuth(target.tokens, state) if target.tokens else None
     return _client(guard, dict(target.headers), timeout, auth)
 
@@ -149,16 +157,20 @@ class _TokenAuth(httpx2.Auth):
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     """An HTTP transport that connects only to the target's origin and addresses, and checks every response.
 
-    A proxy is asked for the checked addresses too, not for the name. Redirects and compressed bodies are rejected.
+    A proxy is asked for the checked addresses too, not for the name. Compressed bodies are rejected, and redirects
+    unless the client returns them.
     """
 
-    def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
+    def __init__(
+        self, target: HttpTarget, max_bytes: int, state: SessionState, *, returns_redirects: bool = False
+    ) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=tls_context(), trust_env=False, proxy=proxy_for(target))
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
         self._max_bytes = max_bytes
         self._state = state
+        self._returns_redirects = returns_redirects
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request to one of the target's addresses.
@@ -224,7 +236,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
 
     def _check_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
         state = self._state
-        if response.has_redirect_location:
+        if response.has_redirect_location and not self._returns_redirects:
             goal = state.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
             raise state.fail(ProtocolViolation(state.server_id, f"redirects to {goal}, which is not followed"))
         if response.headers.get("content-encoding", "identity") != "identity":
