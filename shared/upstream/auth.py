@@ -51,6 +51,10 @@ class Tokens(Protocol):
         """Return another token than the one that the server has just refused; None if only a person can get one."""
         ...
 
+    async def are_offered(self) -> bool:
+        """Return whether a person can get them, by what the server publishes."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Challenge:

@@ -138,6 +138,8 @@ class _TokenAuth(httpx2.Auth):
             challenge = _challenge(response)
             if self._added(request, await self._answer(self._tokens.after_refusal(token, challenge))):
                 yield request
+            elif not challenge.header and await self._tokens.are_offered():
+                self._state.note_status(challenge.status, Challenge(challenge.status, "Bearer"))
 
     async def _answer(self, tokens: Awaitable[str | None]) -> str | None:
         try:
@@ -245,13 +247,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             raise state.fail(message_too_large(state, self._max_bytes))
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
-            state.http_status = status
-            state.challenge = _challenge(response) if status in _CHALLENGES else None
+            state.note_status(status, _challenge(response) if status in _CHALLENGES else None)
             state.has_session_id |= MCP_SESSION_ID in response.headers
-            if exchange := current_exchange.get():
-                exchange.http_status, exchange.challenge = status, state.challenge
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
-            raise state.fail(status_error(state, response.status_code))
+            raise state.fail(status_error(state, response.status_code, challenge=_challenge(response)))
         if request.method == "GET":
             state.stream_answered(response.status_code)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,11 @@ from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
+)
+from mcp.client.auth.utils import (
+    build_protected_resource_metadata_discovery_urls,
+    create_oauth_metadata_request,
+    handle_protected_resource_response,
 )
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -193,6 +199,15 @@ class OAuthServer:
         await self._run(provider, challenge.for_scopes(scopes))
         stored.client = OAuthClientInformationFull(client_id=machine.client_id)  # the secret stays in its file
         return self._sign_in(SERVICE, stored, provider.context, since=time.time())
+
+    async def offers_sign_in(self) -> bool:
+        """Return whether the server publishes its authorization server, as one does whose 401 says nothing of it."""
+        for url in build_protected_resource_metadata_discovery_urls(None, self.url):
+            with suppress(ServerError):
+                answer = await self._send(create_oauth_metadata_request(url))
+                if await handle_protected_resource_response(answer):
+                    return True
+        return False
 
     async def _run(self, provider: OAuthClientProvider, challenge: Challenge) -> None:
         """Run a flow from the server's challenge until it has tokens; the SDK then repeats the request, which ends it.

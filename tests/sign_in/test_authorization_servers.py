@@ -8,16 +8,20 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from anyio.to_thread import run_sync
 from mcp.shared.auth import AuthorizationCodeResult
 
-from shared.errors import ServerFailed
+from shared.errors import ServerAuthRequired, ServerError, ServerFailed, SignInRequired
 from shared.upstream.auth import Auth, Challenge, OAuthClient
 from shared.upstream.oauth import Authorization, OAuthServer, challenge_of
 from shared.upstream.sign_ins import SecretKey, SignIn, SignIns, SqliteEntries
 from shared.upstream.target import HttpTarget
+from shared.upstream.tokens import AccessTokens
 from tests.support.http_callers import http_client
 from tests.support.scripted_issuer import ISSUER, RESOURCE, Answer, ScriptedIssuer, scripted_issuer
 from tests.support.signing_in import called, link_in, signing_in
+from workers.fetch.definitions import Limits
+from workers.fetch.session import fetch_tools_blocking
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -54,6 +58,15 @@ async def agreed(issuer: ScriptedIssuer, client: OAuthClient | None = None) -> S
     return await server.authorize("ann", challenge, None, Authorization(REDIRECT, show, returned))
 
 
+async def listing_error(issuer: ScriptedIssuer, sign_ins: SignIns) -> ServerError:
+    """Return why the server cannot be listed without a sign-in."""
+    tokens = AccessTokens(sign_ins, OAuthServer("srv", issuer.url, HttpTarget))
+    target = HttpTarget(issuer.url, tokens=tokens)
+    with pytest.raises(ServerError) as failed:
+        await run_sync(fetch_tools_blocking, "srv", target, Limits(timeout_s=60))
+    return failed.value
+
+
 @pytest.mark.parametrize(
     ("methods", "is_basic"),
     [(None, True), (["client_secret_post", "client_secret_basic"], True), (["client_secret_post"], False)],
@@ -83,6 +96,29 @@ async def test_metadata_is_found_behind_a_redirect_within_its_origin_alone(issue
 
     assert sign_in.tokens
     assert len(issuer.requests("/metadata")) == 1
+
+
+async def test_a_refusal_without_a_challenge_needs_a_sign_in_only_where_the_server_offers_one(
+    issuer: ScriptedIssuer, sign_ins: SignIns
+) -> None:
+    issuer.answers["/mcp"] = Answer(401)
+    offered = await listing_error(issuer, sign_ins)
+    del issuer.answers[RESOURCE]
+    not_offered = await listing_error(issuer, sign_ins)
+
+    assert isinstance(offered, SignInRequired)
+    assert isinstance(not_offered, ServerAuthRequired)
+    assert not isinstance(not_offered, SignInRequired)
+
+
+async def test_a_server_that_refuses_the_probe_and_knows_no_handshake_needs_a_sign_in(
+    issuer: ScriptedIssuer, sign_ins: SignIns
+) -> None:
+    issuer.answers["/mcp server/discover"] = issuer.answers["/mcp"]
+    issuer.answers["/mcp"] = Answer(400)
+
+    assert isinstance(await listing_error(issuer, sign_ins), SignInRequired)
+    assert len(issuer.requests("/mcp")) == 2
 
 
 async def test_a_redirected_refresh_succeeds_within_its_origin_and_else_comes_later(issuer: ScriptedIssuer) -> None:
