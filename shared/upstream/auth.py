@@ -51,6 +51,10 @@ class Tokens(Protocol):
         """Return another token than the one that the server has just refused; None if only a person can get one."""
         ...
 
+    async def are_offered(self) -> bool:
+        """Return whether a person can get them, by what the server publishes."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
@@ -76,9 +80,14 @@ class Challenge:
         return self.status == HTTPStatus.UNAUTHORIZED and self.header.lower().startswith(("bearer", "dpop"))
 
     def for_scopes(self, scopes: str | None) -> Challenge:
-        """Return the challenge with these scopes in place of its own, if there are any."""
+        """Return the challenge with these scopes in place of its own, if there are any.
+
+        A token that lacks a scope needs those of the challenge too.
+        """
         if not scopes:
             return self
+        if self.wants_more_scopes and self.scope:
+            scopes = f"{scopes} {self.scope}"
         # the SDK takes the first `scope` of the header
         scheme, _, rest = (self.header or "Bearer").partition(" ")
         return Challenge(self.status, f'{scheme} scope="{scopes}"{", " if rest else ""}{rest}')

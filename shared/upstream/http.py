@@ -72,10 +72,18 @@ def http_transport(
 
 
 def guarded_client(
-    target: HttpTarget, max_bytes: int, timeout: httpx2.Timeout | float, state: SessionState
+    target: HttpTarget,
+    max_bytes: int,
+    timeout: httpx2.Timeout | float,
+    state: SessionState,
+    *,
+    returns_redirects: bool = False,
 ) -> httpx2.AsyncClient:
-    """Return a client that connects only where the target is, with its headers and tokens, and checks each response."""
-    guard = GuardedHttpTransport(target, max_bytes, state)
+    """Return a client that connects only where the target is, with its headers and tokens, and checks each response.
+
+    A redirect is an error, or with `returns_redirects` a response; it is never followed.
+    """
+    guard = GuardedHttpTransport(target, max_bytes, state, returns_redirects=returns_redirects)
     auth = _TokenAuth(target.tokens, state) if target.tokens else None
     return _client(guard, dict(target.headers), timeout, auth)
 
@@ -130,6 +138,8 @@ class _TokenAuth(httpx2.Auth):
             challenge = _challenge(response)
             if self._added(request, await self._answer(self._tokens.after_refusal(token, challenge))):
                 yield request
+            elif not challenge.header and await self._tokens.are_offered():
+                self._state.note_status(challenge.status, Challenge(challenge.status, "Bearer"))
 
     async def _answer(self, tokens: Awaitable[str | None]) -> str | None:
         try:
@@ -149,16 +159,20 @@ class _TokenAuth(httpx2.Auth):
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     """An HTTP transport that connects only to the target's origin and addresses, and checks every response.
 
-    A proxy is asked for the checked addresses too, not for the name. Redirects and compressed bodies are rejected.
+    A proxy is asked for the checked addresses too, not for the name. Compressed bodies are rejected, and redirects
+    unless the client returns them.
     """
 
-    def __init__(self, target: HttpTarget, max_bytes: int, state: SessionState) -> None:
+    def __init__(
+        self, target: HttpTarget, max_bytes: int, state: SessionState, *, returns_redirects: bool = False
+    ) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=tls_context(), trust_env=False, proxy=proxy_for(target))
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
         self._max_bytes = max_bytes
         self._state = state
+        self._returns_redirects = returns_redirects
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request to one of the target's addresses.
@@ -224,7 +238,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
 
     def _check_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
         state = self._state
-        if response.has_redirect_location:
+        if response.has_redirect_location and not self._returns_redirects:
             goal = state.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
             raise state.fail(ProtocolViolation(state.server_id, f"redirects to {goal}, which is not followed"))
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -233,13 +247,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             raise state.fail(message_too_large(state, self._max_bytes))
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
-            state.http_status = status
-            state.challenge = _challenge(response) if status in _CHALLENGES else None
+            state.note_status(status, _challenge(response) if status in _CHALLENGES else None)
             state.has_session_id |= MCP_SESSION_ID in response.headers
-            if exchange := current_exchange.get():
-                exchange.http_status, exchange.challenge = status, state.challenge
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
-            raise state.fail(status_error(state, response.status_code))
+            raise state.fail(status_error(state, response.status_code, challenge=_challenge(response)))
         if request.method == "GET":
             state.stream_answered(response.status_code)
 

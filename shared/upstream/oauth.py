@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import httpx2
@@ -22,7 +23,18 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.client.auth.utils import (
+    build_protected_resource_metadata_discovery_urls,
+    create_oauth_metadata_request,
+    handle_protected_resource_response,
+)
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+)
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import LATEST_PROTOCOL_VERSION
 from pydantic import AnyUrl, ValidationError
@@ -113,8 +125,16 @@ class OAuthServer:
             redirect_uris=[AnyUrl(redirect_url)],
             application_type="native" if httpx2.URL(redirect_url).scheme == "http" else "web",
         )
+
+        async def show(url: str) -> None:
+            # the metadata of the authorization server is known from here on, and the client is used next
+            own = self.client
+            if own.client_secret and stored.client and stored.client.client_id == own.client_id:
+                stored.client.token_endpoint_auth_method = _method_for_secret(provider.context.oauth_metadata)
+            await authorization.show(url)
+
         provider = OAuthClientProvider(
-            self.url, metadata, stored, authorization.show, authorization.returned, authorization.client_metadata_url
+            self.url, metadata, stored, show, authorization.returned, authorization.client_metadata_url
         )
         if before:
             _restore(provider.context, before)
@@ -134,16 +154,18 @@ class OAuthServer:
         provider = OAuthClientProvider(self.url, metadata, stored)
         _restore(provider.context, sign_in)
         provider.context.token_expiry_time = 1.0  # long ago
-        flow = provider.async_auth_flow(_request(self.url))
+        request = _request(self.url)
+        flow = provider.async_auth_flow(request)
         try:
-            response = await self._send(await anext(flow))
-            status = response.status_code
-            if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-                reason = f"its authorization server answers HTTP {status} to a refresh"
-                raise ServerFailed(self.server_id, reason)
-            await flow.asend(response)
+            outgoing, status = await anext(flow), 0
+            while outgoing is not request:
+                response = await self._send(outgoing)
+                outgoing, status = await flow.asend(response), response.status_code
         finally:
             await flow.aclose()
+        is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+        if is_passing or httpx2.codes.is_redirect(status):
+            raise ServerFailed(self.server_id, f"its authorization server answers HTTP {status} to a refresh")
         return self._sign_in(sign_in.caller, stored, provider.context, sign_in.since) if stored.has_new else None
 
     async def identify(self, machine: MachineIdentity, challenge: Challenge) -> SignIn:
@@ -178,6 +200,15 @@ class OAuthServer:
         stored.client = OAuthClientInformationFull(client_id=machine.client_id)  # the secret stays in its file
         return self._sign_in(SERVICE, stored, provider.context, since=time.time())
 
+    async def offers_sign_in(self) -> bool:
+        """Return whether the server publishes its authorization server, as one does whose 401 says nothing of it."""
+        for url in build_protected_resource_metadata_discovery_urls(None, self.url):
+            with suppress(ServerError):
+                answer = await self._send(create_oauth_metadata_request(url))
+                if await handle_protected_resource_response(answer):
+                    return True
+        return False
+
     async def _run(self, provider: OAuthClientProvider, challenge: Challenge) -> None:
         """Run a flow from the server's challenge until it has tokens; the SDK then repeats the request, which ends it.
 
@@ -210,9 +241,13 @@ class OAuthServer:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        return await self.send(request, await anyio.to_thread.run_sync(self.dial_issuer, str(request.url)))
+        target = await anyio.to_thread.run_sync(self.dial_issuer, str(request.url))
+        # the SDK follows a redirect within its origin, and takes any other for an absence
+        return await self.send(request, target, returns_redirects=True)
 
-    async def send(self, request: httpx2.Request, target: HttpTarget) -> httpx2.Response:
+    async def send(
+        self, request: httpx2.Request, target: HttpTarget, *, returns_redirects: bool = False
+    ) -> httpx2.Response:
         """Return the response to a request, sent only where this target is.
 
         Raises:
@@ -220,7 +255,9 @@ class OAuthServer:
         """
         state = SessionState(self.server_id, anyio.CancelScope())
         try:
-            async with guarded_client(target, ANSWER_BYTES, REQUEST_S, state) as client:
+            async with guarded_client(
+                target, ANSWER_BYTES, REQUEST_S, state, returns_redirects=returns_redirects
+            ) as client:
                 return await client.send(request)
         except ServerError:
             raise
@@ -237,12 +274,11 @@ class OAuthServer:
             return known if has_redirect and has_scopes else None
         if known and known.client_id == self.client.client_id:
             return known.model_copy(update={"client_secret": self.client.client_secret})  # bound to its issuer
-        method = "client_secret_post" if self.client.client_secret else "none"
         return OAuthClientInformationFull(
             client_id=self.client.client_id,
             client_secret=self.client.client_secret,
             redirect_uris=[AnyUrl(redirect_url)],
-            token_endpoint_auth_method=method,
+            token_endpoint_auth_method="none",
         )
 
     def _sign_in(self, caller: str, stored: _Stored, context: OAuthContext, since: float) -> SignIn:
@@ -280,6 +316,13 @@ async def challenge_of(server: OAuthServer, target: HttpTarget) -> Challenge:
     if challenge.status != HTTPStatus.UNAUTHORIZED:
         raise ServerAuthRequired(server.server_id, "answers without a sign-in")
     return challenge
+
+
+def _method_for_secret(issuer: OAuthMetadata | None) -> Literal["client_secret_basic", "client_secret_post"]:
+    """Return how a client with a secret authenticates; Basic is the default of RFC 8414."""
+    supported = issuer.token_endpoint_auth_methods_supported if issuer else None
+    is_post = supported is not None and "client_secret_basic" not in supported and "client_secret_post" in supported
+    return "client_secret_post" if is_post else "client_secret_basic"
 
 
 def _request(url: str) -> httpx2.Request:

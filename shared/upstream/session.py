@@ -215,6 +215,18 @@ class SessionState:
             await anyio.sleep(_POLL_S)
             self.scope.deadline += anyio.current_time() - began - _CREDIT_S
 
+    def note_status(self, status: int | None, challenge: Challenge | None) -> None:
+        """Keep the status of a response that is an error, and its challenge: for its exchange, and for the session.
+
+        The session keeps a challenge until a success: the SDK goes on after a refused probe, with a handshake that may
+        fail for another reason.
+        """
+        self.http_status = status
+        if challenge or status is None:
+            self.challenge = challenge
+        if exchange := current_exchange.get():
+            exchange.http_status, exchange.challenge = status, challenge
+
     def note_start(self) -> None:
         """Handle a message of a child; the first one ends its start."""
         if not self.is_started:
@@ -275,7 +287,6 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
 def status_error(state: SessionState, status: int, words: str = "", challenge: Challenge | None = None) -> ServerError:
     """Return our error for an HTTP status of 400 or above, with the server's message."""
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
-    challenge = challenge or state.challenge
     if challenge and state.has_tokens and (challenge.wants_sign_in or challenge.wants_more_scopes):
         return sign_in_required(state.server_id, challenge)
     if status in _CREDENTIALS_WANTED:
@@ -321,7 +332,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
         case ServerError():
             return error
         case MCPError():
-            return to_answer_error(state, error, state.http_status)
+            return to_answer_error(state, error, state.http_status, state.challenge)
         case httpx2.HTTPError() | httpx2.InvalidURL():
             return _http_error(state, error)
         case OSError():

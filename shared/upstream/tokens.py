@@ -80,6 +80,10 @@ class AccessTokens:
             return None
         return _token(await self._renewed(sign_in, challenge))
 
+    async def are_offered(self) -> bool:
+        """Return whether the server publishes where tokens are given."""
+        return await self._server.offers_sign_in()
+
     async def _read(self) -> SignIn | None:
         return await run_sync(self._stored)
 

@@ -1,30 +1,118 @@
 """Lets Toolscale be the suite's client: `python -m tests.conformance.driver URL` lists the suite's server and calls it.
 
 The suite says in the environment which scenario it plays. The agent behind Toolscale is the SDK's client: it answers
-questions with their defaults, and else with yes.
+questions with their defaults, and else with yes. The person agrees to each sign-in at once: by `toolscale login` until
+the server is listed, and by the link of a call that needs one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
+import httpx2
 from mcp import Client
 from mcp.client.context import ClientRequestContext
-from mcp.types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
+from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 
 from tests.e2e.test_serve import serving
+from tests.support.brisk import TIMES
+from tests.support.processes import BRISK
+from tests.support.waiting import eventually
 
 SERVER = "suite"
 SAMPLES: dict[str, Any] = {"string": "x", "integer": 5, "number": 5, "boolean": True, "object": {}, "array": []}
+# The client that the suite expects where an authorization server takes the URL of a document as the id of a client; the
+# document of a service of Toolscale has another URL.
+CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+MACHINE = {
+    "client_id": "client_id",
+    "client_secret": "client_secret",
+    "private_key_pem": "private_key",
+    "signing_algorithm": "algorithm",
+}
+MOST_LOGINS = 2
+LISTED_WITHIN_S = 60
+# A listing that began before the tokens came may fail after them.
+LISTINGS_AFTER_LOGIN = 2
+BRISKER = {**BRISK, f"{TIMES}.RETRY_MAX_S": 1.0, "shared.intents.intents.MIN_INTERVAL_S": 0.0}
 
 Call = tuple[str, dict[str, Any]]
+
+
+def entry(url: str, scenario: str, context: dict[str, Any], credentials: Path) -> dict[str, Any]:
+    """Return the entry of the suite's server, as its operator writes it; a machine identity lies in `credentials`."""
+    common = {"type": "http", "url": url}
+    if scenario.startswith("auth/client-credentials"):
+        # the operator knows it, and the suite does not say it
+        resource = httpx2.get(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"), trust_env=False).json()
+        machine = {ours: context[theirs] for theirs, ours in MACHINE.items() if theirs in context}
+        (credentials / SERVER).write_text(json.dumps({"issuer": resource["authorization_servers"][0], **machine}))
+        return {**common, "auth": {"type": "service", "credential": SERVER}}
+    if scenario == "auth/basic-cimd":
+        return {**common, "oauth": {"clientId": CLIENT_DOCUMENT}}
+    if "client_id" in context:
+        return {**common, "oauth": {"clientId": context["client_id"], "clientSecret": context["client_secret"]}}
+    return common
+
+
+def sign_in(service: str) -> None:
+    """Sign in by the command until the server is listed; a person gives up after some times."""
+    found = listing(service, 1)
+    for _ in range(MOST_LOGINS):
+        if found["state"] == "listed":
+            return
+        assert found["state"] == "sign-in", found["last_error"]
+        log_in(service)
+        found = listing(service, found["failures"] + LISTINGS_AFTER_LOGIN)
+
+
+def listing(service: str, failures: int) -> dict[str, Any]:
+    """Return what Toolscale says of the server, once it is listed or so many listings in a row have failed."""
+    found: dict[str, Any] = {}
+
+    def is_decided() -> bool:
+        response = httpx2.get(f"{service.removesuffix('/mcp')}/api/servers/{SERVER}", trust_env=False)
+        found.update(response.json() if response.is_success else {})
+        return bool(found) and (found["state"] == "listed" or found["failures"] >= failures)
+
+    eventually(is_decided, LISTED_WITHIN_S, what="a listing")
+    sys.stderr.write(f"{found['state']}: {found['last_error']}\n")
+    return found
+
+
+def log_in(service: str) -> None:
+    """Run `toolscale login`, agree in a browser, and paste where it is sent.
+
+    Raises:
+        CalledProcessError: the command failed.
+    """
+    command = [sys.executable, "-m", "toolscale", "login", SERVER, "--no-browser", "--url", service]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as login:
+        assert login.stdout
+        address = login.stdout.readline().strip()
+        login.communicate(redirected(address) if address else None, timeout=60)
+    if login.returncode:
+        raise subprocess.CalledProcessError(login.returncode, command)
+
+
+def redirected(address: str) -> str:
+    """Return the address on loopback to which the authorization server sends a browser in the end."""
+    (goal,) = parse_qs(urlsplit(address).query)["redirect_uri"]
+    with httpx2.Client(trust_env=False) as browser:
+        while not address.startswith(goal):
+            response = browser.get(address)
+            address = str(response.url.join(response.headers["location"]))
+    return address
 
 
 async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -40,9 +128,20 @@ async def play(url: str, scenario: str, context: dict[str, Any]) -> None:
         servers = (listed.structured_content or {})["toolsByServer"]
         schemas = {tool["name"]: tool["definition"]["inputSchema"] for of in servers for tool in of["tools"]}
         for name, arguments in calls(scenario, schemas, context):
-            called = await client.call_tool("call_tool", {"tool_name": f"{SERVER}:{name}", "parameters": arguments})
-            texts = [block.text for block in called.content if isinstance(block, TextContent)]
-            sys.stderr.write(f"{name}: error {called.is_error}, {texts}\n")
+            if link := await called(client, name, arguments):
+                async with httpx2.AsyncClient(trust_env=False, follow_redirects=True, timeout=60) as browser:
+                    sys.stderr.write((await browser.get(link)).text)
+                await called(client, name, arguments)
+
+
+async def called(client: Client, name: str, arguments: dict[str, Any]) -> str | None:
+    """Call a tool; return the link of an answer that asks for a sign-in."""
+    result = await client.call_tool("call_tool", {"tool_name": f"{SERVER}:{name}", "parameters": arguments})
+    assert isinstance(result, CallToolResult)
+    text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+    sys.stderr.write(f"{name}: error {result.is_error}, {text}\n")
+    link = re.search(r"http://\S+/oauth/start/\S+", text) if result.is_error else None
+    return link.group() if link else None
 
 
 def calls(scenario: str, schemas: dict[str, dict[str, Any]], context: dict[str, Any]) -> Iterator[Call]:
@@ -58,14 +157,21 @@ def calls(scenario: str, schemas: dict[str, dict[str, Any]], context: dict[str, 
 
 
 def main(url: str) -> None:
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     with tempfile.TemporaryDirectory() as directory:
-        config = Path(directory) / "mcp.json"
-        config.write_text(json.dumps({"mcpServers": {SERVER: {"type": "http", "url": url}}}))
-        with serving(config) as (running, address):
-            running.wait_for("server_indexed", within_s=20)
-            anyio.run(play, address, os.environ["MCP_CONFORMANCE_SCENARIO"], context)
-            sys.stderr.write(running.output())
+        config, credentials = Path(directory) / "mcp.json", Path(directory) / "credentials"
+        credentials.mkdir()
+        config.write_text(json.dumps({"mcpServers": {SERVER: entry(url, scenario, context, credentials)}}))
+        with serving(config, constants=BRISKER, TOOLSCALE_CREDENTIALS_DIR=str(credentials)) as (running, address):
+            try:
+                if scenario.startswith("auth/"):
+                    sign_in(address)
+                else:
+                    running.wait_for("server_indexed", within_s=20)
+                anyio.run(play, address, scenario, context)
+            finally:
+                sys.stderr.write(running.output())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 
 NODE_MAJOR = 22
 RUN_S = 180
+CLIENT_S = 120
 
 ROOT = Path(__file__).parents[2]
 _SUPPORT = ROOT / "tests" / "support"
@@ -62,7 +63,10 @@ class Suite:
 
         The suite adds the URL of its server to the command. A warning is a failure too.
         """
-        ended = self._run(directory, "client", "--command", command, "--scenario", scenario, "--spec-version", revision)
+        ended = self._run(
+            *(directory, "client", "--command", command, "--scenario", scenario, "--spec-version", revision),
+            *("--timeout", str(CLIENT_S * 1000)),
+        )
         return ended.stdout + ended.stderr if ended.returncode else ""
 
     def _run(self, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

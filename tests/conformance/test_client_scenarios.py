@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.index, *with_no
 
 DRIVER = f"{sys.executable} -m tests.conformance.driver"
 BOTH = (HANDSHAKE, STATELESS)
+FIRST_WITH_SIGN_IN = "2025-03-26"
 SCENARIOS = {
     "initialize": (HANDSHAKE,),
     "tools_call": BOTH,
@@ -27,7 +28,8 @@ SCENARIOS = {
     "json-schema-ref-no-deref": (STATELESS,),
     "json-schema-2020-12-preservation": BOTH,
 }
-# Those of 2025-11-25 and 2026-07-28; the other scenarios of sign-in are of extensions or of older revisions.
+# All of these revisions, and of the extensions that of machine identities. The others are of DPoP, workload identities
+# and identity assertions.
 SIGN_IN = {
     **dict.fromkeys(
         (
@@ -64,6 +66,10 @@ SIGN_IN = {
         ),
         (STATELESS,),
     ),
+    **dict.fromkeys(("auth/client-credentials-basic", "auth/client-credentials-jwt"), (HANDSHAKE,)),
+    **dict.fromkeys(
+        ("auth/2025-03-26-oauth-metadata-backcompat", "auth/2025-03-26-oauth-endpoint-fallback"), (FIRST_WITH_SIGN_IN,)
+    ),
 }
 
 
@@ -78,7 +84,6 @@ def test_toolscale_passes_a_scenario_as_the_client(suite: Suite, scenario: str, 
     assert not failures, failures
 
 
-@pytest.mark.skip(reason="`toolscale login` is to come")
 @pytest.mark.parametrize(("scenario", "revision"), cases(SIGN_IN))
 def test_toolscale_signs_in_as_the_client(suite: Suite, scenario: str, revision: str, tmp_path: Path) -> None:
     failures = suite.client(DRIVER, scenario, revision, tmp_path)

@@ -31,7 +31,7 @@ from tests.support.calling import catalogue_of, text_of
 from tests.support.fakes import make_tool
 from tests.support.http_callers import entry, mcp_client, static
 
-LINK = re.compile(r"http://\S+/oauth/start/\S+")
+LINK = re.compile(r"https?://\S+/oauth/start/\S+")
 
 
 @dataclass
@@ -50,8 +50,9 @@ def signing_in(
     callers: Mapping[str, Mapping[str, Any]],
     auth: Mapping[str, Auth],
     tools: tuple[str, ...] = ("whoami",),
+    public_url: str | None = None,
 ) -> Service:
-    """Return a service with these servers, sign-ins, callers by token, and ways to authenticate."""
+    """Return a service with these servers, sign-ins, callers by token, ways to authenticate, and public URL."""
     options = {name: ServerOptions(auth=how) for name, how in auth.items()}
     targets = {name: HttpTarget(url) for name, url in urls.items()}
     dialler = Dialler(
@@ -64,10 +65,12 @@ def signing_in(
     )
     catalogue = catalogue_of([make_tool(server, tool) for server in urls for tool in tools])
     authentication = static(directory / "tokens.toml", **{name: entry(name, **more) for name, more in callers.items()})
-    listener = HttpListener(socket.socket(), authentication)
+    listener = HttpListener(socket.socket(), authentication, public_url=public_url)
     upstreams = Upstreams(dialler.target, CallLimits(timeout_s=60, max_connections=1_000), dialler.authenticated)
     resyncs: list[str] = []
-    flows = SignInFlows(dialler, sign_ins, catalogue.response_policy.kept, None, resyncs.append, is_local=False)
+    flows = SignInFlows(
+        *(dialler, sign_ins, catalogue.response_policy.kept, listener.public_address, resyncs.append), is_local=False
+    )
     routes = [
         *page_routes(catalogue, listener),
         *api_routes(catalogue, listener),
