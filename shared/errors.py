@@ -30,7 +30,7 @@
         ├── ToolNotFound          the caller's scope has no tool of that name, or several
         ├── CallDenied            the operator's policy denies the call
         ├── CallNotConfirmed      the user did not confirm the call, or the client cannot ask
-        ├── ResourceNotFound      the caller has no such link, or the server no such resource
+        ├── ResourceNotFound      the caller has no such link, or the server no such resource or prompt
         ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
         ├── AuthenticationFailed  a caller's token is unknown, expired, or for another service
         ├── BudgetTooSmall        the shortest response exceeds the requested tokens
@@ -223,7 +223,7 @@ class ToolNotFound(Permanent):
 
 
 class ResourceNotFound(Permanent):
-    """The caller has no such link, or its server no such resource."""
+    """The caller has no such link, or its server no such resource or prompt."""
 
 
 class ServerUnknown(Permanent):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 RESOURCE_NOT_FOUND = -32002
 
 # A replica that needs no confirmation has precedence.
-_PERMITTING: tuple[Action, ...] = ("allow", "ask")
+PERMITTING: tuple[Action, ...] = ("allow", "ask")
 
 ToolResult = CallToolResult | InputRequiredResult
 ReadResult = ReadResourceResult | InputRequiredResult
@@ -160,7 +160,7 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
     # replicas have equal definitions, and rules may distinguish their servers
     rules = catalogue.read_policy().of(caller)
     actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
-    for action in _PERMITTING:
+    for action in PERMITTING:
         if replicas := tuple(record for record in records if actions[record.server_id] == action):
             return ResolvedTool(tool, replicas, action)
     raise CallDenied(tool.server_id, tool.definition.name)
