@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from anyio import to_thread
 from mcp.server import Server
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import validate_mcp_param_headers
@@ -30,6 +31,7 @@ from mcp.types import (
     CompleteResult,
     Completion,
     ContentBlock,
+    DiscoverResult,
     EmbeddedResource,
     GetPromptRequestParams,
     GetPromptResult,
@@ -41,6 +43,9 @@ from mcp.types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    RequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
     TextResourceContents,
 )
@@ -54,6 +59,7 @@ from query.caller import ANYONE, OPERATOR, Caller
 from query.calling.call import CALL_TOOL_NAME
 from query.completion import COMPLETE, Complete
 from query.kept import Kept
+from query.listening import Listening
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
 from query.prompts import GET_PROMPT, GetPrompt, Prompts, prompt_of
 from query.resources import Resources
@@ -109,6 +115,14 @@ T = TypeVar("T")
 DIRECT = "direct"
 NOTICE_URI = "toolscale://notice"
 TOOLS_LIST = "tools/list"
+
+# The built-in tools and the handshake change with a release, and toolsets at any time; a client that listens gets
+# notified. All but the handshake depends on the caller.
+TOOLSET_TTL_MS = 10_000
+CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
+    "server/discover": CacheHint(600_000, "public"),
+    "tools/list": CacheHint(600_000),
+}
 
 _log = structlog.get_logger()
 
@@ -194,7 +208,7 @@ def build_server(
     pays for their tokens.
     """
     tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
-    return Server(
+    server: Server[Any] = Server(
         "toolscale",
         version=importlib.metadata.version("toolscale"),
         instructions=INSTRUCTIONS,
@@ -207,10 +221,27 @@ def build_server(
         on_list_resource_templates=partial(tools.list_beside, beside.list_templates) if beside else None,
         on_read_resource=partial(tools.read, beside.read_resource) if beside else None,
         on_completion=partial(tools.complete, beside.complete) if beside else None,
+        on_subscriptions_listen=tools.listen,
+        cache_hints=CACHE_HINTS,
         # else the SDK lists all tools on every call over HTTP, for headers that no built-in tool declares
         get_tool_input_schema=lambda _: None,
         # entered once for all requests over HTTP, and once for each client over stdio
         lifespan=lambda _: upstreams.running() if upstreams else nullcontext(),
+    )
+    server.add_request_handler("server/discover", RequestParams, partial(_discovered, server))
+    return server
+
+
+async def _discovered(server: Server[Any], context: RequestContext, _: RequestParams) -> DiscoverResult:
+    """Return what the SDK would, without the changes of prompts and resources that it would promise."""
+    found = server.get_capabilities(protocol_version=context.protocol_version)
+    unseen = {"list_changed": False}
+    prompts = found.prompts and found.prompts.model_copy(update=unseen)
+    resources = found.resources and found.resources.model_copy(update={**unseen, "subscribe": False})
+    return DiscoverResult(
+        supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+        capabilities=found.model_copy(update={"prompts": prompts, "resources": resources}),
+        instructions=server.instructions,
     )
 
 
@@ -230,6 +261,7 @@ class _Tools:
         self._policy = policy
         self._toolsets = toolsets
         self._catalogue = catalogue
+        self._listening = Listening(toolsets)
         begin_series((*self._by_name, DIRECT, READ_RESOURCE, GET_PROMPT, COMPLETE))
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -242,7 +274,7 @@ class _Tools:
             page = await to_thread.run_sync(page_of) if cursor or direct.handlers else page_of()
         if self._catalogue:
             record_list(self._catalogue, caller, page, context, is_first=cursor is None)
-        return page.model_copy(update={"meta": direct.meta})
+        return page.model_copy(update={"meta": direct.meta, **({"ttl_ms": TOOLSET_TTL_MS} if caller.toolset else {})})
 
     async def call(
         self, context: RequestContext, params: CallToolRequestParams
@@ -267,6 +299,14 @@ class _Tools:
                 return question_of(required)
         self._record_answer(label, call, result)
         return result
+
+    async def listen(
+        self, context: RequestContext, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Notify the client when the tools of its toolset change, until it leaves."""
+        caller = with_path_toolset(self._authenticate(context), context)
+        with structlog.contextvars.bound_contextvars(caller=caller.name), protocol_errors():
+            return await self._listening.listen(caller, context, params)
 
     async def list_beside(
         self, list_of: ListOf[T], context: RequestContext, params: PaginatedRequestParams | None
