@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, ListToolsResult
 
-from query.mcp import build_server
+from query.completion import Complete
+from query.mcp import BesideTools, build_server
+from query.prompts import GetPrompt
 from query.tool import ToolCallContext, ToolHandler
 from query.tools.read_resource import ReadResource
 from query.tools.registry import BUILTIN_TOOLS
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.types import CallToolResult
+
+    from query.caller import Caller
+    from shared.upstream.auth import Requester
 
     Context = ServerRequestContext[Any, Any]
     Listed = tuple[Context, ListToolsResult]
@@ -33,12 +38,18 @@ class _Definition(ToolHandler):
         raise MCPError(INTERNAL_ERROR, f"{context.mcp_context.method}: the service is starting")
 
 
+async def _starting(_: Caller, __: Requester, ___: str | None) -> Any:
+    raise MCPError(INTERNAL_ERROR, "the service is starting")
+
+
 def early_service(lists: list[Listed]) -> Server[Any]:
     """Return a server with the handshake and the built-in tools of the service; it answers no call and no read.
 
     It adds the lists that it sends to `lists`, for the service to record.
     """
-    server = build_server([_Definition(tool) for tool in BUILTIN_TOOLS], reader=_Definition(ReadResource))
+    reads: tuple[type[ToolHandler], ...] = (GetPrompt, ReadResource, Complete)
+    beside = BesideTools(_starting, _starting, _starting, *map(_Definition, reads))
+    server = build_server([_Definition(tool) for tool in BUILTIN_TOOLS], beside=beside)
 
     async def noted(ctx: Context, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)

@@ -1,4 +1,4 @@
-"""The MCP server of the query service: `tools/list`, `tools/call` and `resources/read`.
+"""The MCP server of the query service: tools, and what the servers of a toolset have beside them.
 
 With permissions, errors, and the pages of long results, of resources and of `tools/list`.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from anyio import to_thread
 from mcp.server import Server
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import validate_mcp_param_headers
@@ -26,15 +27,25 @@ from mcp.types import (
     BlobResourceContents,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
     ContentBlock,
+    DiscoverResult,
     EmbeddedResource,
+    GetPromptRequestParams,
+    GetPromptResult,
     InputRequiredResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    RequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
     TextResourceContents,
 )
@@ -46,9 +57,13 @@ from query.answers.budget import Budget, PagedRequest, ResponsePolicy, items_tha
 from query.answers.pages import OwnText, Reader, next_page, own_texts, paginate, surely_fits
 from query.caller import ANYONE, OPERATOR, Caller
 from query.calling.call import CALL_TOOL_NAME
+from query.completion import COMPLETE, Complete
 from query.kept import Kept
+from query.listening import Listening
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
+from query.prompts import GET_PROMPT, GetPrompt, Prompts, prompt_of
 from query.questions import question_of
+from query.resources import Resources
 from query.tool import (
     CATALOGUE_UNREACHABLE,
     CURSOR_STORE_UNAVAILABLE,
@@ -61,7 +76,9 @@ from query.tool import (
 )
 from query.tools.read_resource import READ_RESOURCE, ReadResource
 from query.tools.registry import builtin_tools
+from query.tools.server_request import requester_of
 from query.tools.toolset_tools import NO_DIRECT_TOOLS, DirectTools, Toolsets, toolsets_of
+from query.toolset_servers import ToolsetServers
 from query.toolsets.offers import with_path_toolset, with_toolset_scope
 from query.turns import continue_in_thread, run_in_thread
 from query.usage.record import answer_rows, is_command, list_rows
@@ -76,6 +93,7 @@ from shared.errors import (
     InputRequired,
     StateInvalid,
 )
+from shared.upstream.auth import Requester
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
@@ -101,6 +119,14 @@ T = TypeVar("T")
 DIRECT = "direct"
 NOTICE_URI = "toolscale://notice"
 TOOLS_LIST = "tools/list"
+
+# The built-in tools and the handshake change with a release, and toolsets at any time; a client that listens gets
+# notified. All but the handshake depends on the caller.
+TOOLSET_TTL_MS = 10_000
+CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
+    "server/discover": CacheHint(600_000, "public"),
+    "tools/list": CacheHint(600_000),
+}
 
 _log = structlog.get_logger()
 
@@ -135,8 +161,39 @@ def service_of(
 ) -> Server[Any]:
     """Return the MCP server of this catalogue; without upstreams no tool is called, without flows nobody signs in."""
     handlers = builtin_tools(catalogue, upstreams, flows)
-    toolsets, reader = toolsets_of(catalogue, handlers), ReadResource(catalogue, upstreams) if upstreams else None
-    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, reader, upstreams)
+    toolsets = toolsets_of(catalogue, handlers)
+    beside = beside_tools(toolsets, upstreams) if upstreams else None
+    return build_server(handlers, authenticate, catalogue.response_policy, toolsets, catalogue, beside, upstreams)
+
+
+ListOf = Callable[[Caller, Requester, str | None], Awaitable[T]]
+"""Returns the page of a list, at a cursor, for a caller with a toolset scope, who is the requester."""
+
+
+@dataclass(frozen=True, slots=True)
+class BesideTools:
+    """What the servers of a toolset have beside tools; the handlers are tools in form."""
+
+    list_prompts: ListOf[ListPromptsResult]
+    list_resources: ListOf[ListResourcesResult]
+    list_templates: ListOf[ListResourceTemplatesResult]
+    get_prompt: ToolHandler
+    read_resource: ToolHandler
+    complete: ToolHandler
+
+
+def beside_tools(toolsets: Toolsets, upstreams: Upstreams) -> BesideTools:
+    """Return what callers see of the servers of these toolsets."""
+    servers = ToolsetServers(toolsets, upstreams)
+    prompts, resources = Prompts(servers), Resources(servers)
+    return BesideTools(
+        prompts.list,
+        resources.list,
+        resources.list_templates,
+        GetPrompt(servers, prompts),
+        ReadResource(toolsets.catalogue, upstreams, toolsets),
+        Complete(servers, prompts),
+    )
 
 
 def build_server(
@@ -145,45 +202,58 @@ def build_server(
     policy: ResponsePolicy | None = None,
     toolsets: Toolsets | None = None,
     catalogue: Catalogue | None = None,
-    reader: ToolHandler | None = None,
+    beside: BesideTools | None = None,
     upstreams: Upstreams | None = None,
 ) -> Server[Any]:
     """Return an MCP server of these tools and of each caller's toolset; any replica answers any request.
 
-    With a reader, the server has resources: those that results link to, and no list of them.
-    The connections of upstreams outlive the requests that opened them, and end when the server does.
+    With `beside`, the server announces prompts, resources and completions to all callers; those without a toolset get
+    empty lists, and read the links in results. The connections of upstreams outlive the requests that opened them, and
+    end when the server does.
 
     The catalogue records lists and answers. The low-level server leaves schemas, errors and texts to us: a caller
     pays for their tokens.
     """
     tools = _Tools(handlers, authenticate, policy or ResponsePolicy(), toolsets, catalogue)
-    return Server(
+    server: Server[Any] = Server(
         "toolscale",
         version=importlib.metadata.version("toolscale"),
         instructions=INSTRUCTIONS,
         on_list_tools=tools.list,
         on_call_tool=tools.call,
-        # a server without this list announces no resources
-        on_list_resources=_no_resources if reader else None,
-        on_list_resource_templates=_no_templates if reader else None,
-        on_read_resource=partial(tools.read, reader) if reader else None,
+        # a server without these handlers does not announce the capability
+        on_list_prompts=partial(tools.list_beside, beside.list_prompts) if beside else None,
+        on_get_prompt=partial(tools.get_prompt, beside.get_prompt) if beside else None,
+        on_list_resources=partial(tools.list_beside, beside.list_resources) if beside else None,
+        on_list_resource_templates=partial(tools.list_beside, beside.list_templates) if beside else None,
+        on_read_resource=partial(tools.read, beside.read_resource) if beside else None,
+        on_completion=partial(tools.complete, beside.complete) if beside else None,
+        on_subscriptions_listen=tools.listen,
+        cache_hints=CACHE_HINTS,
         # else the SDK lists all tools on every call over HTTP, for headers that no built-in tool declares
         get_tool_input_schema=lambda _: None,
         # entered once for all requests over HTTP, and once for each client over stdio
         lifespan=lambda _: upstreams.running() if upstreams else nullcontext(),
     )
+    server.add_request_handler("server/discover", RequestParams, partial(_discovered, server))
+    return server
 
 
-async def _no_resources(_: RequestContext, __: PaginatedRequestParams | None) -> ListResourcesResult:
-    return ListResourcesResult(resources=[])
-
-
-async def _no_templates(_: RequestContext, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    return ListResourceTemplatesResult(resource_templates=[])
+async def _discovered(server: Server[Any], context: RequestContext, _: RequestParams) -> DiscoverResult:
+    """Return what the SDK would, without the changes of prompts and resources that it would promise."""
+    found = server.get_capabilities(protocol_version=context.protocol_version)
+    unseen = {"list_changed": False}
+    prompts = found.prompts and found.prompts.model_copy(update=unseen)
+    resources = found.resources and found.resources.model_copy(update={**unseen, "subscribe": False})
+    return DiscoverResult(
+        supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+        capabilities=found.model_copy(update={"prompts": prompts, "resources": resources}),
+        instructions=server.instructions,
+    )
 
 
 class _Tools:
-    """The MCP methods on tools, and the read of resources that they link to, for any caller."""
+    """The MCP methods on tools, prompts and resources, for any caller."""
 
     def __init__(
         self,
@@ -198,7 +268,8 @@ class _Tools:
         self._policy = policy
         self._toolsets = toolsets
         self._catalogue = catalogue
-        begin_series((*self._by_name, DIRECT, READ_RESOURCE))
+        self._listening = Listening(toolsets)
+        begin_series((*self._by_name, DIRECT, READ_RESOURCE, GET_PROMPT, COMPLETE))
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Return a page of the tools that the caller may use."""
@@ -206,16 +277,11 @@ class _Tools:
         allowed = [handler for handler in self._by_name.values() if handler.permission in caller.permissions]
         cursor = params.cursor if params else None
         page_of = partial(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
-        try:  # in a thread where the list may have a cursor, which may call Redis
+        with protocol_errors():  # in a thread where the list may have a cursor, which may call Redis
             page = await to_thread.run_sync(page_of) if cursor or direct.handlers else page_of()
-        except CursorInvalid as error:
-            raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
-        except CursorsUnavailable as error:
-            _log.warning("cursor_store_unavailable", reason=str(error))
-            raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
         if self._catalogue:
             record_list(self._catalogue, caller, page, context, is_first=cursor is None)
-        return page.model_copy(update={"meta": direct.meta})
+        return page.model_copy(update={"meta": direct.meta, **({"ttl_ms": TOOLSET_TTL_MS} if caller.toolset else {})})
 
     async def call(
         self, context: RequestContext, params: CallToolRequestParams
@@ -241,22 +307,74 @@ class _Tools:
         self._record_answer(label, call, result)
         return result
 
+    async def listen(
+        self, context: RequestContext, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Notify the client when the tools of its toolset change, until it leaves."""
+        caller = with_path_toolset(self._authenticate(context), context)
+        with structlog.contextvars.bound_contextvars(caller=caller.name), protocol_errors():
+            return await self._listening.listen(caller, context, params)
+
+    async def list_beside(
+        self, list_of: ListOf[T], context: RequestContext, params: PaginatedRequestParams | None
+    ) -> T:
+        """Return a page of what the servers of the caller's toolset have beside tools."""
+        caller = await self._caller(context)
+        with structlog.contextvars.bound_contextvars(caller=caller.name), protocol_errors():
+            return await list_of(caller, requester_of(caller, context), params.cursor if params else None)
+
+    async def get_prompt(
+        self, handler: ToolHandler, context: RequestContext, params: GetPromptRequestParams
+    ) -> GetPromptResult | InputRequiredResult:
+        """Return the prompt of a name, or its first page, or a question to the client."""
+        arguments = {"name": params.name, "arguments": params.arguments}
+        try:
+            page, call = await self._answered(handler, arguments, context, params)
+        except InputRequired as required:
+            return question_of(required)
+        self._record_answer(GET_PROMPT, call, page)
+        return prompt_of(page, call)
+
     async def read(
         self, reader: ToolHandler, context: RequestContext, params: ReadResourceRequestParams
     ) -> ReadResourceResult | InputRequiredResult:
         """Return the resource of a link, or its first page, or a question to the client."""
-        caller, uri = await self._caller(context), {"uri": params.uri}
-        with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
-            call = ToolCallContext(caller, uri, context, exit_stack, {}, params.request_state, params.input_responses)
-            try:
-                result = await self._permitted(reader, call, READ_RESOURCE)
-            except InputRequired as required:
-                return question_of(required)
-        if result.is_error:
-            raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
+        try:
+            result, call = await self._answered(reader, {"uri": params.uri}, context, params)
+        except InputRequired as required:
+            return question_of(required)
         page = page_of_resource(result, params.uri)
         self._record_answer(READ_RESOURCE, call, page)
         return contents_of(page)
+
+    async def complete(
+        self, handler: ToolHandler, context: RequestContext, params: CompleteRequestParams
+    ) -> CompleteResult:
+        """Return the values for an argument of a prompt or a template."""
+        result, _ = await self._answered(handler, {"params": params}, context)
+        return CompleteResult(completion=Completion.model_validate(result.structured_content))
+
+    async def _answered(
+        self,
+        handler: ToolHandler,
+        arguments: dict[str, Any],
+        context: RequestContext,
+        given: GetPromptRequestParams | ReadResourceRequestParams | None = None,
+    ) -> tuple[CallToolResult, ToolCallContext]:
+        """Return the result of a handler that is no tool, and the context of its call; `given` may bring answers.
+
+        Raises:
+            MCPError: the result is an error.
+            InputRequired: the client is asked.
+        """
+        caller = await self._caller(context)
+        with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
+            answers = (given.request_state, given.input_responses) if given else ()
+            call = ToolCallContext(caller, arguments, context, exit_stack, {}, *answers)
+            result = await self._permitted(handler, call, handler.tool.name)
+        if result.is_error:
+            raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
+        return result, call
 
     def _record_answer(self, tool: str, call: ToolCallContext, result: CallToolResult) -> None:
         if self._catalogue and not is_command(call.mcp_context):
@@ -334,6 +452,23 @@ class _Tools:
         return await _read_index(caller, self._toolsets.direct, caller)
 
 
+@contextmanager
+def protocol_errors() -> Iterator[None]:
+    """Raise the errors of a list as those of the protocol."""
+    try:
+        yield
+    except CursorInvalid as error:
+        raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
+    except CursorsUnavailable as error:
+        _log.warning("cursor_store_unavailable", reason=str(error))
+        raise MCPError(code=INTERNAL_ERROR, message=CURSOR_STORE_UNAVAILABLE) from error
+    except CallsExhausted as error:
+        raise MCPError(code=INTERNAL_ERROR, message=str(error)) from error
+    except IndexUnavailable as error:
+        _log.warning("toolset_read_failed", reason=str(error))
+        raise MCPError(code=INTERNAL_ERROR, message=CATALOGUE_UNREACHABLE) from error
+
+
 def record_list(
     catalogue: Catalogue, caller: Caller, page: ListToolsResult, context: RequestContext, *, is_first: bool
 ) -> None:
@@ -350,13 +485,8 @@ async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object
     Raises:
         MCPError: the index did not answer, or too many requests of the caller wait.
     """
-    try:
+    with protocol_errors():
         return await run_in_thread(caller.name, read, *arguments)
-    except CallsExhausted as error:
-        raise MCPError(code=INTERNAL_ERROR, message=str(error)) from error
-    except IndexUnavailable as error:
-        _log.warning("toolset_read_failed", reason=str(error))
-        raise MCPError(code=INTERNAL_ERROR, message=CATALOGUE_UNREACHABLE) from error
 
 
 def check_param_headers(tool: Tool, arguments: dict[str, Any], context: RequestContext) -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from shared.catalog import ServerRecord
 
 REQUESTS = Counter(
-    "toolscale_requests_total", "Calls of built-in and direct tools, and reads of resources.", ["tool", "outcome"]
+    "toolscale_requests_total",
+    "Calls of built-in and direct tools, reads of resources, prompts and completions.",
+    ["tool", "outcome"],
 )
 REQUEST_SECONDS = Histogram(
     "toolscale_request_seconds",
@@ -27,7 +29,11 @@ REQUEST_SECONDS = Histogram(
     ["tool"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
-CALLS = Counter("toolscale_calls_total", "Calls of servers' tools, and reads of their resources.", ["outcome"])
+CALLS = Counter(
+    "toolscale_calls_total",
+    "Calls of servers' tools, and requests for their resources, prompts and completions.",
+    ["outcome"],
+)
 TOKENS_SAVED = Counter(
     "toolscale_tokens_saved_total", "Tokens saved by searches, without their further pages.", ["encoding"]
 )

@@ -12,12 +12,14 @@ import anyio
 import structlog
 import uvicorn
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp.types import INTERNAL_ERROR, SubscriptionsListenResult
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
 from query.app import NO_CHECKS, Checks, http_app
 from query.listener import MCP_PATH
+from query.listening import LISTEN
 from shared.service.http import HttpConfig
 
 if TYPE_CHECKING:
@@ -129,6 +131,7 @@ class _GracefulServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, grace_s: float) -> None:
         super().__init__(config)
         self._in_flight: set[anyio.CancelScope] = set()
+        self._listening: set[anyio.CancelScope] = set()
         self._set_grace(grace_s)
         # else the streams of calls end with the signal
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # the package has no type for it
@@ -136,16 +139,21 @@ class _GracefulServer(uvicorn.Server):
     async def answered(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Return the result of an MCP request: a middleware of the SDK's server.
 
+        A client that listens gets its result as the service ends.
+
         Raises:
             MCPError: the grace ended first.
         """
         scope = anyio.CancelScope()
-        self._in_flight.add(scope)
+        scopes = self._listening if ctx.method == LISTEN else self._in_flight
+        scopes.add(scope)
         try:
             with scope:
                 return await call_next(ctx)
         finally:
-            self._in_flight.discard(scope)
+            scopes.discard(scope)
+        if scopes is self._listening:
+            return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
         raise MCPError(INTERNAL_ERROR, CUT_OFF)
 
     @override
@@ -156,6 +164,8 @@ class _GracefulServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for scope in tuple(self._listening):
+            scope.cancel()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cut_off)
             await super().shutdown(sockets)

@@ -44,7 +44,8 @@ class ToolCallContext:
     """One call of a tool: its caller, its arguments and the request that carried it.
 
     The server closes `exit_stack` after it has cut the result into pages. `response` is the JSON object that
-    a CatalogueTool returned. `request_state` and `input_responses` answer an earlier question to the client.
+    a CatalogueTool returned, or what the result of a prompt cannot hold. `request_state` and `input_responses` answer
+    an earlier question to the client.
     """
 
     caller: Caller

@@ -35,7 +35,7 @@
         ├── CallNotConfirmed      the user did not confirm the call, or the client cannot ask
         ├── ClientNotAsked        the caller's client cannot be asked what a server asks for
         ├── StateInvalid          the state of a question is another request's, was used, or has expired
-        ├── ResourceNotFound      the caller has no such link, or the server no such resource
+        ├── ResourceNotFound      the caller has no such link, or the server no such resource or prompt
         ├── ArgumentsInvalid      the tool's input schema rejects the arguments; names the field
         ├── AuthenticationFailed  a caller's token is unknown, expired, or for another service
         ├── BudgetTooSmall        the shortest response exceeds the requested tokens
@@ -256,7 +256,7 @@ class ToolNotFound(Permanent):
 
 
 class ResourceNotFound(Permanent):
-    """The caller has no such link, or its server no such resource."""
+    """The caller has no such link, or its server no such resource or prompt."""
 
 
 class ServerUnknown(Permanent):

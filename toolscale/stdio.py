@@ -12,8 +12,9 @@ A request of the client passes these steps:
    request goes to the service again, with the answers.
 
 The service keeps no sessions. It can ask a client only by a result of the revision 2026-07-28, so the proxy translates
-the requests of older clients that can be asked: for input of the user, an answer of their model, or their roots. This
-module imports little: it is loaded for each session of a client.
+the requests of older clients that can be asked: for input of the user, an answer of their model, or their roots. For
+older clients with a toolset, it listens to changes of their tools. This module imports little: it is loaded for each
+session of a client.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -53,15 +54,20 @@ MAY_HAVE_RUN = (
     "The Toolscale process that made this call has ended, so the call may have run. "
     "Check its effect before you call the tool again."
 )
+LISTEN_AGAIN = "The Toolscale process that sent notifications has ended. Listen again, and list the tools again."
 READING = frozenset({"find_tool", "describe_tool", "list_available_tools", "get_active_toolset", "get_savings_report"})
 """The built-in tools that only read: their calls are repeated."""
 
 # The first answers of a client that closes its stdin at once.
 _LAST_ANSWERS_S = 1.0
 _POLL_S = 0.1
+_LISTEN_AGAIN_S = 5.0
 
 # A service that is starting answers these; a client with a toolset waits for its list.
 _EARLY = ("initialize", "server/discover", "tools/list")
+
+LISTEN = "subscriptions/listen"
+_CHANGED, _ACKNOWLEDGED = "notifications/tools/list_changed", "notifications/subscriptions/acknowledged"
 
 _MODERN = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -108,6 +114,7 @@ class Proxy:
         limits = {GROUPS_HEADER: groups, TOOLSET_HEADER: toolset}
         self._headers |= {name: quote(value, safe=",") for name, value in limits.items() if value is not None}
         self._is_limited = groups is not None or toolset is not None
+        self._may_change = toolset is not None
         self._to_client = to_client
         self._handshake: Message = {}
         self._version: str | None = None
@@ -116,6 +123,7 @@ class Proxy:
         self._open: dict[object, _Exchange] = {}
         self._asked: dict[object, _Exchange] = {}
         self._sending, self._reaching = threading.Lock(), threading.Lock()
+        self._reached = threading.Event()
 
     def run(self, lines: Iterable[bytes], last_answers_s: float = _LAST_ANSWERS_S) -> None:
         """Answer these lines until they end."""
@@ -139,11 +147,16 @@ class Proxy:
             case {"id": int() | str() as number} as answer:
                 if asked := self._asked.get(number):
                     asked.answers.put(answer)
-            case {"method": str()} as notification if "id" not in notification:
-                pass  # the service keeps no session that it could change
+            case {"method": str(method)} as notification if "id" not in notification:
+                self._note(method)
             case _:
                 error = {"code": -32600, "message": "expected a request of JSON-RPC"}
                 self._send({"jsonrpc": "2.0", "id": None, "error": error})
+
+    def _note(self, notification: str) -> None:
+        """Listen after the handshake of an older client; the service keeps no session that others could change."""
+        if notification == "notifications/initialized" and self._may_change:
+            threading.Thread(target=self._listen, daemon=True).start()
 
     def _answer(self, exchange: _Exchange) -> None:
         """Send the client the service's answer to a request, or the reason why there is none."""
@@ -180,7 +193,7 @@ class Proxy:
                     return
                 self._forget(instance)
                 if not is_repeatable:
-                    self._fail(exchange, MAY_HAVE_RUN)
+                    self._fail(exchange, LISTEN_AGAIN if exchange.method == LISTEN else MAY_HAVE_RUN)
                     return
                 is_repeatable = False
 
@@ -197,6 +210,8 @@ class Proxy:
                 if step:
                     return instance, False
                 self._instance = instance
+                self._may_change |= not instance.instance_id  # the token of a remote service may have a toolset
+                self._reached.set()
                 if instance.instance_id not in ("", self._attended):
                     self._attended = instance.instance_id
                     threading.Thread(target=self._attend, args=(instance,), daemon=True).start()
@@ -213,6 +228,41 @@ class Proxy:
         with self._reaching:
             if self._instance is instance:
                 self._instance = None
+                self._reached.clear()
+
+    def _listen(self) -> None:
+        """Notify an older client when its tools change, and after each interruption, since they may have changed then.
+
+        While no service is known, wait for the client's next request: listening starts none.
+        """
+        params = {"notifications": {"toolsListChanged": True}}
+        body = self._in_newest_revision(
+            {"jsonrpc": "2.0", "id": "toolscale-listen", "method": LISTEN, "params": params}
+        )
+        news, is_refused = [_CHANGED], False
+        while not is_refused and self._reached.wait():
+            instance = self._instance
+            if instance is None:
+                continue
+            with suppress(OSError, http.client.HTTPException, _NotReceived):
+                is_refused = self._hear(instance, body, news)
+            news = [_CHANGED, _ACKNOWLEDGED]
+            if instance.instance_id:
+                self._forget(instance)  # another process has another address, and the next request starts it
+            else:
+                time.sleep(_LISTEN_AGAIN_S)
+
+    def _hear(self, instance: Instance, body: Message, news: Container[str]) -> bool:
+        """Notify the client of each of the news until the stream ends; return whether the service refuses to listen."""
+        with closing(_connection(instance)) as connection, suppress(ServiceRejected):
+            self._request(connection, instance, body)
+            for message, _ in _messages(connection.getresponse()):
+                if message.get("method") in news:
+                    self._send({"jsonrpc": "2.0", "method": _CHANGED})
+                elif "error" in message:
+                    return True  # it is older, or the caller listens too often
+            return False
+        return True
 
     def _post(self, instance: Instance, exchange: _Exchange, body: Message) -> Message | None:
         """Forward what the service sends; return its question to the client, which ends the request, or None.
@@ -223,20 +273,16 @@ class Proxy:
         is_translated = self._is_translated(exchange)
         if is_translated:
             body = self._in_newest_revision(body)
-        address = urlsplit(instance.url)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_S)
         try:
-            connection.connect()
+            connection = _connection(instance)
         except OSError as error:
             self._forget(instance)
             raise _NotReceived from error
         try:
-            connection.sock.settimeout(None)  # a call may take long
             exchange.connection = connection.sock
             if exchange.cancelled.is_set():
                 return None
-            headers = {**self._headers, **self._headers_of(body), **instance.authorization}
-            connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
+            self._request(connection, instance, body)
             for message, text in _messages(connection.getresponse()):
                 question = self._deliver(exchange, message, text, is_translated=is_translated)
                 if question or exchange.request["id"] not in self._open:
@@ -246,6 +292,10 @@ class Proxy:
             raise _Lost from error
         finally:
             connection.close()
+
+    def _request(self, connection: http.client.HTTPConnection, instance: Instance, body: Message) -> None:
+        headers = {**self._headers, **self._headers_of(body), **instance.authorization}
+        connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
 
     def _is_translated(self, exchange: _Exchange) -> bool:
         can_be_asked = not _object(self._handshake.get("capabilities")).keys().isdisjoint(_CAN_BE_ASKED)
@@ -286,6 +336,8 @@ class Proxy:
             text = b""
         if exchange.method == "initialize" and "protocolVersion" in result:
             self._version = str(result["protocolVersion"])
+            if self._may_change:
+                _object(_object(result.get("capabilities")).get("tools"))["listChanged"], text = True, b""
         if message.get("id") != exchange.request["id"]:  # an error before the service read the id
             message, text = {**message, "id": exchange.request["id"]}, b""
         self._finish(exchange, message, text)
@@ -363,7 +415,8 @@ class _Exchange:
 
     @property
     def only_reads(self) -> bool:
-        return self.method != "tools/call" or self.params.get("name") in READING
+        # a client that listens again has to list again
+        return self.method not in ("tools/call", LISTEN) or self.params.get("name") in READING
 
     def cancel(self) -> None:
         """Close the connection, which ends the request in the service."""
@@ -380,6 +433,15 @@ class _NotReceived(Exception):
 
 class _Lost(Exception):
     """The service ended after it had received the request."""
+
+
+def _connection(instance: Instance) -> http.client.HTTPConnection:
+    """Return a connection to the service on which an answer may take long."""
+    address = urlsplit(instance.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_S)
+    connection.connect()
+    connection.sock.settimeout(None)
+    return connection
 
 
 def _messages(response: http.client.HTTPResponse) -> Iterator[tuple[Message, bytes]]:

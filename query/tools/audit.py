@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
-from mcp.types import CallToolResult, ReadResourceResult
+from mcp.types import CallToolResult
+from pydantic import BaseModel
 
 from query.metrics import CALLS
 from query.usage.record import call_rows
@@ -125,7 +126,7 @@ class CallAudit:
             call = self.caller, self.server, self.tool, self.result_bytes, self.took_ms
             yield from call_rows(today(), *call, is_failed=is_failed)
 
-    def set_result(self, result: CallToolResult | ReadResourceResult, server_id: str) -> None:
+    def set_result(self, result: BaseModel, server_id: str) -> None:
         """Record a server's own result."""
         self.server = server_id
         self.outcome = "tool_error" if isinstance(result, CallToolResult) and result.is_error else "ok"

@@ -1,4 +1,4 @@
-"""The MCP method `resources/read`, for the links in results of called tools."""
+"""The MCP method `resources/read`, for the links in results of called tools and in lists, and for `ui://` of tools."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from query.calling.sessions import CallResources
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.tools.toolset_tools import Toolsets
 
 READ_RESOURCE = "resources/read"
 
@@ -50,16 +51,18 @@ READ_RESOURCE = "resources/read"
 class ReadResource(ToolHandler):
     """Reads the resource of a link; a tool in form, whose result holds the contents as embedded resources.
 
-    A caller may read as long as it may call the tool that returned the link.
+    A caller may read as long as it may call the tool of the link: that which returned it, or one of the server that
+    listed it.
     """
 
     tool = Tool(name=READ_RESOURCE, input_schema={"type": "object"})
     permission = "tools:call"
     paging = "foreign"
 
-    def __init__(self, catalogue: Catalogue, upstreams: Upstreams) -> None:
+    def __init__(self, catalogue: Catalogue, upstreams: Upstreams, toolsets: Toolsets) -> None:
         self._catalogue = catalogue
         self._upstreams = upstreams
+        self._toolsets = toolsets
 
     async def call(self, context: ToolCallContext) -> CallToolResult:
         """Return the contents of the resource; log, count and record the read.
@@ -103,7 +106,7 @@ class ReadResource(ToolHandler):
         return for_protocol(result, mcp_context.protocol_version, resolved.tool.server_id)
 
     def _resolve(self, uri: str, links: Links, caller: Caller) -> tuple[Link, ResolvedTool]:
-        """Return the link of a URI, and the tool that returned it, if the caller may call it now.
+        """Return the link of a URI, and the tool that returned or declares it, if the caller may call it now.
 
         A tool that needs a confirmation needs none for its links: they are part of a result.
 
@@ -114,13 +117,18 @@ class ReadResource(ToolHandler):
             ServerNotRunning: the tool's server is stopped or quarantined.
             IndexUnavailable: the index did not answer.
         """
-        link = links.open(uri)
-        # without validation: a qualified name may be longer than those that callers write
-        request = CallRequest.model_construct(tool_name=link.tool, server_name=link.tool.partition(":")[0])
-        try:
-            return link, resolve_tool(request, caller, self._catalogue)
-        except ToolNotFound as error:
-            raise ResourceNotFound(UNKNOWN) from error
+        link = self._toolsets.direct(caller).ui.get(uri) or links.open(uri)
+        return link, resolve_link(link, caller, self._catalogue)
+
+
+def resolve_link(link: Link, caller: Caller, catalogue: Catalogue) -> ResolvedTool:
+    """Return the tool of a link and its server; raises as `ReadResource._resolve`."""
+    # without validation: a qualified name may be longer than those that callers write
+    request = CallRequest.model_construct(tool_name=link.tool, server_name=link.tool.partition(":")[0])
+    try:
+        return resolve_tool(request, caller, catalogue)
+    except ToolNotFound as error:
+        raise ResourceNotFound(UNKNOWN) from error
 
 
 def _as_result(read: ReadResourceResult, link: Link, uri: str, links: Links) -> CallToolResult:

@@ -43,7 +43,7 @@ def for_protocol(result: CallToolResult, protocol_version: str, server_id: str) 
         _log.warning("invisible_result", server=server_id)
         ours[WARNINGS_KEY] = [INVISIBLE]
     content = [_readable(_without_our_keys(block), protocol_version) for block in shown.content]
-    update: dict[str, Any] = {"meta": {**_foreign(shown.meta), **ours}, "content": content}
+    update: dict[str, Any] = {"meta": {**foreign_meta(shown.meta), **ours}, "content": content}
     structured = shown.structured_content
     if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and not isinstance(structured, dict | None):
         # these revisions allow only objects as structured content; the text repeats it
@@ -55,13 +55,14 @@ def for_protocol(result: CallToolResult, protocol_version: str, server_id: str) 
 
 
 def _without_our_keys(block: ContentBlock) -> ContentBlock:
-    update: dict[str, Any] = {"meta": _foreign(block.meta)} if block.meta else {}
+    update: dict[str, Any] = {"meta": foreign_meta(block.meta)} if block.meta else {}
     if isinstance(block, EmbeddedResource) and block.resource.meta:
-        update["resource"] = block.resource.model_copy(update={"meta": _foreign(block.resource.meta)})
+        update["resource"] = block.resource.model_copy(update={"meta": foreign_meta(block.resource.meta)})
     return block.model_copy(update=update) if update else block
 
 
-def _foreign(meta: Mapping[str, Any] | None) -> dict[str, Any]:
+def foreign_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the keys of a server's `_meta` that it may write."""
     return {key: value for key, value in (meta or {}).items() if not _is_ours(key)}
 
 

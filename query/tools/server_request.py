@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mcp_types import CallToolResult, InputRequiredResult, Result
 from starlette.requests import HTTPConnection
@@ -19,6 +19,9 @@ from shared.errors import InputRequired, ServerError, StateInvalid
 from shared.upstream.auth import Requester
 
 if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from query.caller import Caller
     from query.calling.upstreams import Upstreams
     from query.kept import Kept
     from query.tool import ToolCallContext
@@ -94,9 +97,8 @@ class ServerRequest:
             dialogue.resume(self._questions.answers, self._report)
             return cast("tuple[ResultT | InputRequiredResult, str]", await dialogue.continued(binding))
         slot = dialogue.resources.enter_context(self._upstreams.admission.admitted(self._context.caller.name))
-        resources = CallResources(
-            dialogue.progress, slot, requester_of(self._context), self._audit.on_failover, dialogue
-        )
+        requester = requester_of(self._context.caller, self._context.mcp_context)
+        resources = CallResources(dialogue.progress, slot, requester, self._audit.on_failover, dialogue)
         return await dialogue.result_of(partial(send, resources), binding)
 
     async def _report(self, progress: float, total: float | None, message: str | None) -> None:
@@ -110,11 +112,11 @@ def questions_of(context: ToolCallContext, kept: Kept, *request: str) -> Questio
     return Questions(context.caller.name, context.mcp_context, given, kept, *request)
 
 
-def requester_of(context: ToolCallContext) -> Requester:
+def requester_of(caller: Caller, context: ServerRequestContext[Any]) -> Requester:
     """Return for whom a server is called: the caller, with the headers of his request."""
-    request: object = context.mcp_context.request
+    request: object = context.request
     headers = dict(request.headers) if isinstance(request, HTTPConnection) else {}
-    return Requester(context.caller.identity, headers)
+    return Requester(caller.identity, headers)
 
 
 def given_to(asked: Asked | None, questions: Questions) -> ClientInput:

@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from mcp.types import CallToolResult, Tool
 
+from query.answers.links import Link
+from query.calling.call import PERMITTING, ResolvedTool
 from query.tool import ToolCallContext, ToolHandler
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 # Toolsets whose tools are kept: each has up to MAX_DIRECT definitions.
 _KEPT = 32
+_UI = "ui://"
+# The key of the extension's first drafts, which some servers send as well.
+_EARLIER_UI = "ui/resourceUri"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,13 @@ class DirectTools:
     """The tools of a toolset by the names that `tools/list` shows, and the warnings of its offer.
 
     `callable_by_name` also has the tools that are left out or denied, and every replica's names: an earlier
-    `tools/list` may have shown them.
+    `tools/list` may have shown them. `ui` leads from the `ui://` URIs that their definitions show to the servers' own.
     """
 
     handlers: Sequence[ToolHandler] = ()
     warnings: Sequence[str] = ()
     callable_by_name: Mapping[str, ToolHandler] = field(default_factory=dict[str, ToolHandler])
+    ui: Mapping[str, Link] = field(default_factory=dict[str, Link])
 
     def handler_named(self, name: str) -> ToolHandler | None:
         """Return the tool that is, or was, listed under this name."""
@@ -74,18 +81,63 @@ class Toolsets:
         self.catalogue.ledger.refresh()
         return self._direct_tools(self._offers.of(caller), self._call_tool)
 
+    def servers(self, caller: Caller) -> dict[str, ResolvedTool]:
+        """Return the servers with a tool of the toolset that the caller may call, by id, each with one such tool.
+
+        Of replicas, the representative stands for all. Reads the index: call it in a thread.
+
+        Raises:
+            IndexUnavailable: the index did not answer.
+        """
+        if not has_offered_tools(caller):
+            return {}
+        self.catalogue.ledger.refresh()
+        offer, rules = self._offers.of(caller), self.catalogue.read_policy().of(caller)
+        servers: dict[str, ResolvedTool] = {}
+        for action in PERMITTING:
+            for tool in offer.found:
+                permitting = (
+                    server_id
+                    for server_id in offer.sets.replicas(tool.server_id)
+                    if rules.action(server_id, tool.definition) == action
+                )
+                if replicas := tuple(filter(None, map(self.catalogue.ledger.record, permitting))):
+                    servers.setdefault(tool.server_id, ResolvedTool(tool, replicas, action))
+        return servers
+
 
 def direct_tools(offer: Offer, call_tool: ToolHandler) -> DirectTools:
     """Return the tools of an offer, which `call_tool` runs."""
     by_name: dict[str, ToolHandler] = {}
+    ui: dict[str, Link] = {}
     for tool in offer.found:
         if definition := offer.definitions.get(tool.qualified_name):
             for server_id, arguments in _calls(tool, offer.sets):
                 name = direct_name(server_id, tool.definition.name)
                 named = definition.model_copy(update={"name": name})
+                if uri := ui_of(definition):
+                    shown = f"{_UI}toolscale/{quote(server_id, safe='')}/{uri.removeprefix(_UI)}"
+                    named = named.model_copy(update={"meta": _with_ui(named.meta, shown)})
+                    ui[shown] = Link(f"{server_id}:{tool.definition.name}", uri)
                 by_name[name] = _DirectTool(named, tool.qualified_name, call_tool, arguments)
     handlers = [by_name[direct_name(tool.server_id, tool.definition.name)] for tool in offer.budget.kept]
-    return DirectTools(handlers, offer.warnings, by_name)
+    return DirectTools(handlers, offer.warnings, by_name, ui)
+
+
+def ui_of(tool: Tool) -> str | None:
+    """Return the URI of the user interface that a tool declares (`_meta.ui`, the extension MCP Apps), None without."""
+    match tool.meta:
+        case {"ui": {"resourceUri": str(uri)}} if uri.startswith(_UI):
+            return uri
+        case _:
+            return None
+
+
+def _with_ui(meta: Mapping[str, Any] | None, uri: str) -> dict[str, Any]:
+    """Return the metadata with this URI: those of two servers may be equal, and a host reads it before any call."""
+    declared: Mapping[str, Any] = meta or {}
+    earlier = {_EARLIER_UI: uri} if _EARLIER_UI in declared else {}
+    return {**declared, **earlier, "ui": {**declared["ui"], "resourceUri": uri}}
 
 
 def _calls(tool: IndexedTool, sets: ReplicaSets) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -19,7 +20,7 @@ from tests.support.stdio_client import MODERN
 from tests.support.waiting import eventually
 from toolscale.client.background import Place
 from toolscale.client.instance import published
-from toolscale.stdio import MAY_HAVE_RUN, Proxy
+from toolscale.stdio import LISTEN_AGAIN, MAY_HAVE_RUN, Proxy
 
 Message = dict[str, Any]
 Answer = Callable[["Handler", Message], None]
@@ -307,6 +308,77 @@ def test_what_the_newest_revision_alone_has_reaches_no_older_client(tmp_path: Pa
 
     assert called == {"content": [{"type": "text", "text": "[1]"}]}
     assert read["code"] == -32002
+
+
+CHANGED: Message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+def test_an_older_client_with_a_toolset_hears_of_changes_and_of_an_interruption_in_which_there_may_be_some(
+    tmp_path: Path,
+) -> None:
+    meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": "s"}}
+    acknowledged = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": meta}
+    listens, changes = list[Message](), SimpleQueue[bool]()
+
+    def answer(handler: Handler, message: Message) -> None:
+        if message["method"] != "subscriptions/listen":
+            handler.result(message, protocolVersion="2025-11-25", capabilities={"tools": {"listChanged": False}})
+            return
+        listens.append(message)
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.end_headers()
+        handler.close_connection = True
+        handler.wfile.write(f"event: message\r\ndata: {json.dumps(acknowledged)}\r\n\r\n".encode())
+        while changes.get():
+            handler.wfile.write(f"event: message\r\ndata: {json.dumps({**CHANGED, 'params': meta})}\r\n\r\n".encode())
+
+    with session(tmp_path, answer, toolset="dev") as client:
+        handshake = client.answer(1, "initialize", **ELICITING)
+        assert listens == []
+        client.send({"method": "notifications/initialized"})
+        eventually(lambda: listens, what="a request to listen")
+        assert client.messages() == [handshake]
+        changes.put(True)
+        eventually(lambda: client.messages() == [handshake, CHANGED], what="a notification")
+        changes.put(False)
+        numbers = count(2)
+        eventually(
+            lambda: client.answer(next(numbers), "tools/list") and client.messages().count(CHANGED) == 2,
+            what="a notification after the interruption",
+        )
+        changes.put(False)
+
+    assert handshake["result"]["capabilities"]["tools"]["listChanged"] is True
+    params = listens[0]["params"]
+    assert params["notifications"] == {"toolsListChanged": True}
+    assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+
+def test_a_client_whose_tools_never_change_does_not_listen(tmp_path: Path) -> None:
+    def answer(handler: Handler, message: Message) -> None:
+        handler.result(message, protocolVersion="2025-11-25", capabilities={"tools": {"listChanged": False}})
+
+    with session(tmp_path, answer) as client:
+        handshake = client.answer(1, "initialize", **ELICITING)
+        client.send({"method": "notifications/initialized"})
+        client.answer(2, "tools/list")
+
+    assert handshake["result"]["capabilities"]["tools"]["listChanged"] is False
+    assert [message["method"] for message, _ in client.server.received] == ["initialize", "tools/list"]
+
+
+def test_a_client_of_the_newest_revision_that_listens_listens_again_itself_after_an_interruption(
+    tmp_path: Path,
+) -> None:
+    def answer(handler: Handler, _: Message) -> None:
+        handler.close_connection = True
+
+    with session(tmp_path, answer) as client:
+        answered = client.answer(1, "subscriptions/listen", notifications={}, _meta=MODERN)
+
+    assert answered["error"]["message"] == LISTEN_AGAIN
+    assert len(client.server.received) == 1
 
 
 def test_a_cancelled_request_ends_in_the_service_which_stays_known_and_has_no_answer(tmp_path: Path) -> None:

@@ -494,6 +494,30 @@ def test_the_list_of_a_client_with_a_toolset_has_its_tools_at_once(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_a_client_with_a_toolset_hears_that_its_tools_changed(tmp_path: Path, config: Path, version: str) -> None:
+    def changes(client: StdioClient) -> int:
+        return sum(message.get("method") == "notifications/tools/list_changed" for message in client.messages())
+
+    with stdio_client(tmp_path, "--config", str(config), TOOLSCALE_STDIO_TOOLSET="dev") as client:
+        if version == "2025-11-25":
+            assert client.handshake()["result"]["capabilities"]["tools"]["listChanged"] is True
+            client.answer(client.request("tools/list"))
+        else:
+            client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": MODERN})
+            acknowledged = "notifications/subscriptions/acknowledged"
+            eventually(lambda: any(each.get("method") == acknowledged for each in client.messages()), what="listening")
+        # the toolset, or the first listing of its server, whichever comes last
+        create = [sys.executable, "-m", "toolscale", "toolset", "create", "dev", "s:echo", "--data-dir", str(tmp_path)]
+        assert run(create, env={**os.environ, "REDIS_URL": "", "QDRANT_URL": ""}).returncode == 0
+        eventually(lambda: changes(client), what="a notification")
+        listed = client.answer(client.request("tools/list", {"_meta": MODERN} if version == "2026-07-28" else {}))
+        assert client.end() == 0
+
+    assert [tool["name"] for tool in listed["result"]["tools"]][-1] == "s__echo"
+
+
+@pytest.mark.slow
 def test_a_client_with_groups_finds_the_tools_of_these_alone(tmp_path: Path, config: Path) -> None:
     document = json.loads(config.read_text())
     entry = document["mcpServers"]["s"]

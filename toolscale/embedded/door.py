@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from query.caller import OPERATOR, Caller, operator
 from toolscale.client.instance import ATTEND_PATH, STOP_PATH
-from toolscale.stdio import GROUPS_HEADER, TOOLSET_HEADER
+from toolscale.stdio import GROUPS_HEADER, LISTEN, TOOLSET_HEADER
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -87,7 +87,9 @@ class Door:
         if scope["path"] in (*_WATCHING, ATTEND_PATH, STOP_PATH):
             await self._app(scope, receive, send)
             return
-        with self._use.request():
+        # a client that listens attends, and waits for no answer
+        is_listening = headers.get("mcp-method") == LISTEN
+        with self._use.client() if is_listening else self._use.request():
             await self._app(scope, receive, send)
 
 

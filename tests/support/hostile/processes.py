@@ -65,3 +65,8 @@ def http_target(kind: str, port: int) -> HttpTarget:
     if kind == "sse":
         return HttpTarget(f"http://127.0.0.1:{port}/sse", "sse")
     return HttpTarget(f"http://127.0.0.1:{port}/mcp")
+
+
+def library_stdio(name: str) -> StdioTarget:
+    """Return a target that starts the server with prompts and resources, under this name."""
+    return StdioTarget(sys.executable, (str(_HERE / "library_server.py"), "stdio"), {"LIBRARY": name})
