@@ -225,6 +225,12 @@ class ProtocolViolation(ServerError, Permanent):
     """The server violates the MCP specification."""
 
 
+class SessionNotShared(ServerError, Permanent):
+    """The server keeps the state of a caller in one process, and this service has several."""
+
+    delivery = Delivery.NOT_SENT
+
+
 class ServerFlooded(ServerError, Permanent):
     """The server sent more messages than it may, so its session was ended."""
 

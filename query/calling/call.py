@@ -206,7 +206,7 @@ async def call_tool(
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
     definition, replicas = resolved.tool.definition, resolved.replicas
-    may_repeat = len(replicas) > 1 and is_repeatable(definition)
+    may_repeat = is_repeatable(definition)
     send = tool_call(definition, request.parameters, forwarded(meta), given)
     return await upstreams.call(send, replicas, resources, is_repeatable=may_repeat, timeout_s=resolved.timeout_s)
 

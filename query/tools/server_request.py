@@ -113,8 +113,14 @@ def questions_of(context: ToolCallContext, kept: Kept, *request: str) -> Questio
 def requester_of(context: ToolCallContext) -> Requester:
     """Return for whom a server is called: the caller, with the headers of his request."""
     request: object = context.mcp_context.request
-    headers = dict(request.headers) if isinstance(request, HTTPConnection) else {}
-    return Requester(context.caller.identity, headers)
+    caller, client = context.caller, context.caller.client
+    headers: dict[str, str] = {}
+    if isinstance(request, HTTPConnection):
+        headers = dict(request.headers)
+        # clients without a token, or another name, are told apart as far as their addresses differ
+        client = client or (request.client.host if request.client else "")
+    session = caller.name if caller.has_token else f"{caller.name} {client}"
+    return Requester(caller.identity, headers, session, caller.directory)
 
 
 def given_to(asked: Asked | None, questions: Questions) -> ClientInput:

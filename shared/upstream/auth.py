@@ -27,10 +27,15 @@ SERVICE = ""
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """For whom a server is contacted: a caller with the headers of its request, by lower-case name; or the service."""
+    """For whom a server is contacted: a caller with the headers of its request, by lower-case name; or the service.
+
+    `session` is the owner of the caller's sessions with servers. `directory` is the project that its client is in.
+    """
 
     caller: str = SERVICE
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    session: str = SERVICE
+    directory: str | None = None
 
 
 LISTING = Requester()

@@ -112,14 +112,21 @@ class Dialler:
     def authenticated(
         self, target: Target, server_id: str, labels: Mapping[str, str], requester: Requester = LISTING
     ) -> Target:
-        """Return the target with the tokens or headers of the requester; an `Authorization` of the operator stays."""
-        if isinstance(target, StdioTarget) or self._sign_ins is None:
+        """Return the target as the requester may use it: with its tokens or headers, or a process of its own.
+
+        An `Authorization` of the operator stays.
+        """
+        options = self._read_options(server_id, labels)
+        if isinstance(target, StdioTarget):
+            return replace(target, owner=requester.session) if options.is_stateful else target
+        if self._sign_ins is None:
             return target
-        auth = self._read_options(server_id, labels).auth
+        auth = options.auth
         owner = requester.caller if auth.type == "caller" else SERVICE
-        identity = requester.caller if auth.type != "service" else SERVICE
         passed = {name: value for name in auth.headers if (value := requester.headers.get(name.lower()))}
-        target = replace(target, headers={**target.headers, **passed}, identity=identity)
+        session = requester.session or requester.caller
+        whose = session if auth.type != "service" else SERVICE
+        target = replace(target, headers={**target.headers, **passed}, owner=whose)
         if any(name.lower() == "authorization" for name in target.headers):
             return target
         has_machine = auth.credential is not None and owner == SERVICE

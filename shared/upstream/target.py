@@ -38,7 +38,8 @@ _SIMILAR = 0.6
 class StdioTarget:
     """A server that is a child process, with the variables that children inherit and `env`.
 
-    `log` is the file for the child's stderr, if it is kept.
+    `log` is the file for the child's stderr, if it is kept. A process belongs to its `owner`; callers share it if that
+    is empty.
     """
 
     command: str
@@ -46,20 +47,22 @@ class StdioTarget:
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
     log: Path | None = field(default=None, compare=False, repr=False)
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
     """A server behind a URL. Connections use only `addresses`, if given, in their order.
 
-    With `tokens`, each request carries the access token of `identity`: a caller, or the service (empty).
+    With `tokens`, each request carries an access token. The credentials are those of the `owner`: of the service, and
+    of all callers, if it is empty.
     """
 
     url: str = field(repr=False)
     transport: Literal["streamable-http", "sse"] = "streamable-http"
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     addresses: tuple[str, ...] = ()
-    identity: str = ""
+    owner: str = ""
     tokens: Tokens | None = field(default=None, compare=False, repr=False)
 
 
