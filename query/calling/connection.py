@@ -44,6 +44,7 @@ from typing_extensions import override
 
 from query.calling.limits import CallExchange, CallLimits, MessageSlots, ResultSlot
 from query.calling.lost_session import is_refused, may_be_lost, names_lost_session
+from query.calling.session_tools import SessionTools
 from shared.errors import (
     Delivery,
     ProtocolViolation,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 
     from query.calling.kept_sessions import KeptSession
     from query.calling.sessions import CallResources
+    from shared.catalog import ToolDefinition
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 Send = Callable[[Client, "ProgressFnT"], Awaitable[ResultT]]
@@ -228,7 +230,7 @@ class Connection:
         hooks: SessionHooks,
     ) -> None:
         """`slot` is for messages on a stream that calls share."""
-        self.tool_changes = 0
+        self.tools = SessionTools()
         self._hooks = hooks
         self.in_flight = 0
         self.last_used = self._last_message_at = anyio.current_time()
@@ -373,6 +375,23 @@ class Connection:
         if self._client is None:
             raise self._error or self._broke()
 
+    async def tool_named(self, name: str) -> ToolDefinition | None:
+        """Return the tool of this name that the server has in this session since it announced a change.
+
+        Raises:
+            ServerError: the list fails.
+        """
+        if self._client is None or not self.tools.have_changed:
+            return None
+        try:
+            return await self.tools.named(name, self._client)
+        except (MCPError, TimeoutError, ValueError) as error:
+            reason = (
+                f"is an error: {answered(self._state, error)}" if isinstance(error, MCPError) else "is invalid or slow"
+            )
+            failed = ServerFailed(self._state.server_id, f"its list of tools in this session {reason}")
+            raise failed.with_delivery(Delivery.NOT_SENT) from error
+
     async def call(self, send: Send[ResultT], resources: CallResources, deadline: CallDeadline) -> ResultT:
         """Send one call and return its result; a large result waits for the slot of `resources`.
 
@@ -480,7 +499,7 @@ class Connection:
                     self._allowance.unanswered += 1
                     self._state.count(0, 0)
                 case JSONRPCNotification(method="notifications/tools/list_changed"):
-                    self.tool_changes += 1
+                    self.tools.changed()
                     self._hooks.tools_changed()
                 case JSONRPCResponse(id=request_id) | JSONRPCError(id=request_id) if request_id is not None:
                     self._allowance.end(request_id)
@@ -551,7 +570,7 @@ class Connection:
             self._allowance.unanswered += 1
 
     async def _call_error(
-        self, error: MCPError, exchange: HttpExchange, *, was_open: bool
+        self, error: MCPError, exchange: CallExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
         status = exchange.http_status

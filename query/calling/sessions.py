@@ -19,6 +19,7 @@ import anyio.to_thread
 import structlog
 from typing_extensions import override
 
+from query.calling.changed_servers import ChangedServers
 from query.calling.connection import CallDeadline, Connection, NothingSent, ResultT, Send, SessionHooks
 from query.calling.kept_sessions import KeptSession, KeptSessions
 from query.calling.limits import Admission, CallLimits, ResultSlot
@@ -124,8 +125,8 @@ class CallResources:
 class Sessions:
     """The connections to servers, in one event loop: one for each server, or for each of its callers.
 
-    `on_tools_changed` is called with the server whose session announces that its tools have changed. With
-    `has_replicas`, this process is one of several, of which none can continue what the child of another keeps.
+    `on_tools_changed` is called, in a thread, with a server that announces in a session that its tools have changed.
+    With `has_replicas`, this process is one of several, of which none can continue what the child of another keeps.
     """
 
     def __init__(
@@ -143,7 +144,8 @@ class Sessions:
         self._limits = limits
         self._admission = admission
         self._kept = KeptSessions(kept, self.start)
-        self._on_tools_changed, self._has_replicas = on_tools_changed, has_replicas
+        self._changed = ChangedServers(on_tools_changed, self.start)
+        self._has_replicas = has_replicas
         self._connections: dict[SessionKey, Connection] = {}
         # By server, whether it assigns sessions over HTTP, as its last handshake showed.
         self._assigns: dict[str, bool] = {}
@@ -233,6 +235,11 @@ class Sessions:
         """Return whether the server may keep state for the requester's connection to it."""
         connection = self._of(server_id, requester)
         return connection is not None and connection.may_have_state
+
+    def session_of(self, server_id: str, requester: Requester) -> Connection | None:
+        """Return the open connection that the requester uses."""
+        connection = self._of(server_id, requester)
+        return connection if connection and connection.accepts_calls and connection.was_opened else None
 
     def _of(self, server_id: str, requester: Requester) -> Connection | None:
         """Return the requester's own connection to a server, or the one that requesters share."""
@@ -336,7 +343,7 @@ class Sessions:
 
     def tools_changed(self, server_id: str) -> None:
         """Request a reconciliation of a server whose tools have changed."""
-        self._on_tools_changed(server_id)
+        self._changed.add(server_id)
 
     def kept_session(self, key: SessionKey, target: Target, requester: Requester) -> KeptSession | None:
         """Return the session of the requester that replicas share; None where the server cannot have one."""

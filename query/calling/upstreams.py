@@ -32,7 +32,9 @@ from shared.errors import (
 from shared.upstream.target import STDIO_START_TIMEOUT_S
 
 if TYPE_CHECKING:
+    from shared.catalog import ToolDefinition
     from shared.settings import Settings
+    from shared.upstream.auth import Requester
     from shared.upstream.dial import Dialler
 
 # One of these shares of the remaining time limits the connection to a replica, while others are left.
@@ -93,6 +95,20 @@ class Upstreams:
     def has_connections(self) -> bool:
         """Return whether a connection to a server is open, opens or ends."""
         return self._sessions.has_connections
+
+    def has_changed_tools(self, server_id: str, requester: Requester) -> bool:
+        """Return whether a server has announced, in a session that the requester uses, that its tools have changed."""
+        session = self._sessions.session_of(server_id, requester)
+        return session is not None and session.tools.have_changed
+
+    async def session_tool(self, name: str, server_id: str, requester: Requester) -> ToolDefinition | None:
+        """Return the tool that a server has in a session that the requester uses; None without either.
+
+        Raises:
+            ServerError: the session's tools cannot be listed.
+        """
+        session = self._sessions.session_of(server_id, requester)
+        return await session.tool_named(name) if session else None
 
     async def call(
         self,

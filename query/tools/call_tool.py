@@ -19,14 +19,14 @@ from query.calling.call import (
     ToolResult,
     call_tool,
     check_parameters,
-    resolve_tool,
 )
 from query.questions import check_capabilities
 from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
 from query.tools.confirm import CallToConfirm, confirm, give_back
 from query.tools.revisions import for_protocol
-from query.tools.server_request import ServerRequest, at_servers_of, given_to, questions_of
+from query.tools.server_request import ServerRequest, at_servers_of, given_to, questions_of, requester_of
+from query.tools.session_tool import resolve_called_tool
 from query.turns import run_in_thread
 from shared.errors import (
     ArgumentsInvalid,
@@ -110,7 +110,8 @@ class CallTool(ToolHandler):
             StateInvalid: the request answers no question about this call.
         """
         caller, kept = context.caller, self._catalogue.response_policy.kept
-        resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
+        catalogue, upstreams = self._catalogue, self._upstreams
+        resolved = await resolve_called_tool(request, caller, requester_of(context), catalogue, upstreams)
         audit.set_tool(resolved)
         await run_in_thread(caller.name, check_parameters, request, resolved)
         questions = _questions(request, resolved, context, kept)

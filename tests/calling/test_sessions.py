@@ -6,9 +6,11 @@ import json
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -23,7 +25,10 @@ from query.catalogue import Catalogue
 from query.kept import Kept, RedisEntries
 from query.mcp import build_server
 from query.tools.registry import builtin_tools
+from shared.intents.definitions import Definitions
+from shared.intents.intents import open_intents
 from shared.service.redis import connect
+from shared.settings import load_settings
 from shared.upstream.dial import Dialler
 from shared.upstream.options import ServerOptions
 from shared.upstream.target import HttpTarget, StdioTarget, Target
@@ -31,6 +36,7 @@ from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.processes import good_http
 from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.policies import always, policy, rule
 from tests.support.redis_server import redis_server
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -71,7 +77,7 @@ class Service:
 
     def client(self, caller: str) -> Client:
         handlers = builtin_tools(self.catalogue, self.upstreams)
-        return Client(build_server(handlers, authenticate=lambda _: Caller(caller), upstreams=self.upstreams))
+        return Client(build_server(handlers, always(Caller(caller)), upstreams=self.upstreams))
 
 
 @asynccontextmanager
@@ -273,7 +279,9 @@ class SessionServer:
         body = json.dumps(initialized(exchange.request_json)).encode()
         if self.assigns:
             self.sessions.add(name)
-        exchange.send(200, body, **({"mcp-session-id": name} if self.assigns else {}))
+            exchange.send(200, body, mcp_session_id=name)
+        else:
+            exchange.send(200, body)
 
 
 def refuses(status: int, words: str, *, with_id: bool = True) -> Callable[[Exchange], None]:
@@ -348,7 +356,7 @@ async def test_a_request_for_other_credentials_is_not_taken_for_a_lost_session()
     with scripted_http(script) as server:
         async with callers(Service(HttpTarget(server.url)), "ann") as (ann,):
             await call(ann, "read")
-            script.answer = lambda exchange: exchange.send(401, **{"www-authenticate": 'Basic realm="other"'})
+            script.answer = lambda exchange: exchange.send(401, www_authenticate='Basic realm="other"')
             refused = await call(ann, "read")
 
     assert "credentials" in text_of(refused)
@@ -406,6 +414,68 @@ async def test_a_session_whose_tools_change_requests_a_reconciliation(kind: str)
         async with callers(service, "ann") as (ann,):
             await words_of(ann, "enable")
             await until(lambda: service.changed == ["s"])
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Generator[Catalogue]:
+    with closing(open_intents(load_settings(data_dir=tmp_path))) as intents:
+        intents.update_definitions("s", lambda _: Definitions(server_id="s"))
+        yield replace(catalogue_of([*TOOLS, READ, WRITE], HANDSHAKE), intents=intents)
+
+
+@asynccontextmanager
+async def enabled(catalogue: Catalogue, kind: str = "legacy") -> AsyncGenerator[list[Client]]:
+    """Yield ann, in whose session the tool `hidden` was enabled, and bob, who has a session too."""
+    with session_target(kind) as target:
+        service = Service(target, catalogue=catalogue)
+        async with callers(service, "ann", "bob") as (ann, bob):
+            await words_of(bob)
+            assert (await call(ann, "hidden")).is_error
+            await words_of(ann, "enable")
+            await until(lambda: service.changed == ["s"])
+            yield [ann, bob]
+
+
+@pytest.mark.parametrize("kind", ["legacy", "stdio"])
+async def test_a_tool_that_appears_in_a_session_can_be_called_there(catalogue: Catalogue, kind: str) -> None:
+    async with enabled(catalogue, kind) as (ann, bob):
+        session, _ = await words_of(ann, "hidden")
+        refused = await call(bob, "hidden")
+
+    assert session
+    assert refused.is_error is (kind == "legacy"), "callers share a process that is not declared stateful"
+
+
+async def test_the_schema_of_a_tool_of_a_session_is_checked(catalogue: Catalogue) -> None:
+    async with enabled(catalogue) as (ann, _):
+        refused = await call(ann, "hidden", number="one")
+
+    assert "number" in text_of(refused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"read_options": lambda *_: ServerOptions(exclude_tools=("hid*",))}, "exclude"),
+        ({"read_policy": lambda: policy(rule(tools=["hidden"]))}, "denies"),
+        ({"intents": None}, "no tool that you may use"),
+    ],
+)
+async def test_the_operator_decides_on_a_tool_of_a_session_as_on_any_other(
+    catalogue: Catalogue, changes: dict[str, Any], reason: str
+) -> None:
+    async with enabled(replace(catalogue, **changes)) as (ann, _):
+        refused = await call(ann, "hidden")
+
+    assert refused.is_error
+    assert reason in text_of(refused)
+
+
+async def test_a_tool_of_a_session_waits_for_its_approval_where_changes_do(catalogue: Catalogue) -> None:
+    assert catalogue.intents
+    catalogue.intents.update_definitions("s", lambda _: Definitions(server_id="s", held=True))
+    async with enabled(catalogue) as (ann, _):
+        assert "no tool that you may use" in text_of(await call(ann, "hidden"))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from tests.support.hostile.good_server import run
 
 Context = ServerRequestContext[Any, Any]
-SCHEMA: dict[str, Any] = {"type": "object"}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"number": {"type": "integer"}}}
 
 words: defaultdict[str, list[str]] = defaultdict(list)
 enabled: set[str] = set()
@@ -36,9 +36,8 @@ def session_of(context: Context) -> str:
 
 async def list_tools(context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     more = ["hidden"] if session_of(context) in enabled else []
-    return types.ListToolsResult(
-        tools=[types.Tool(name=name, input_schema=SCHEMA) for name in ("remember", "recall", "enable", *more)]
-    )
+    names = ("remember", "recall", "enable", *more)
+    return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=SCHEMA) for name in names])
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
