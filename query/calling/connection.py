@@ -123,6 +123,9 @@ class SessionHooks:
     def opened(self, connection: Connection) -> None:
         """Handle that the session is open; no call was sent yet."""
 
+    def asks_for_roots(self, connection: Connection) -> None:
+        """Handle that the server asks for the directories that its client works in."""
+
     def tools_changed(self) -> None:
         """Handle the server's notification that its tools have changed."""
 
@@ -495,9 +498,11 @@ class Connection:
         self._last_message_at = anyio.current_time()
         if isinstance(item, SessionMessage):
             match item.message:
-                case JSONRPCRequest():
+                case JSONRPCRequest(method=method):
                     self._allowance.unanswered += 1
                     self._state.count(0, 0)
+                    if method == "roots/list":
+                        self._hooks.asks_for_roots(self)
                 case JSONRPCNotification(method="notifications/tools/list_changed"):
                     self.tools.changed()
                     self._hooks.tools_changed()

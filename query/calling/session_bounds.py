@@ -9,6 +9,7 @@ import anyio
 
 from query.calling.limits import CallLimits
 from shared.errors import CallsExhausted
+from shared.upstream.auth import PROJECT_OWNER
 
 MOST_OF_SERVER = 512
 """Sessions of a server over HTTP, whose callers need no open connection between two calls."""
@@ -25,6 +26,11 @@ class SessionKey(NamedTuple):
 
     server_id: str
     owner: str
+
+    @property
+    def is_of_caller(self) -> bool:
+        """Return whether the session may have the state of a caller; a process of a project need not have any."""
+        return bool(self.owner) and not self.owner.startswith(PROJECT_OWNER)
 
 
 class SessionBounds:

@@ -2,7 +2,8 @@
 
 Callers share the connection to a server that keeps nothing for them: one of the revision 2026-07-28, one over HTTP
 that assigns no session, or a child process. Each caller has a session of its own with a server that assigns one, that
-is declared stateful, or that gets the caller's own credentials.
+is declared stateful, or that gets the caller's own credentials. A child that works in the project of its client
+belongs to the clients of that directory.
 """
 
 from __future__ import annotations
@@ -149,6 +150,8 @@ class Sessions:
         self._connections: dict[SessionKey, Connection] = {}
         # By server, whether it assigns sessions over HTTP, as its last handshake showed.
         self._assigns: dict[str, bool] = {}
+        # The stdio servers that have asked for the directories of their clients.
+        self._by_project: set[str] = set()
         self._bounds = SessionBounds(limits)
         self._not_ended: dict[Connection, asyncio.Task[None]] = {}
         self._lookups: dict[tuple[str, Endpoint], asyncio.Task[Target]] = {}
@@ -243,16 +246,19 @@ class Sessions:
 
     def _of(self, server_id: str, requester: Requester) -> Connection | None:
         """Return the requester's own connection to a server, or the one that requesters share."""
-        own = self._connections.get(SessionKey(server_id, requester.session))
-        if own or self._assigns.get(server_id):
-            return own
-        return self._connections.get(SessionKey(server_id, SERVICE))
+        for owner in filter(None, (requester.session, requester.project)):
+            if own := self._connections.get(SessionKey(server_id, owner)):
+                return own
+        is_own = self._assigns.get(server_id) or (server_id in self._by_project and requester.project)
+        return None if is_own else self._connections.get(SessionKey(server_id, SERVICE))
 
     def _key(self, server_id: str, target: Target, requester: Requester) -> SessionKey:
         """Return the key of the connection that the requester uses, as far as the server is known."""
         owner = target.owner
         if isinstance(target, HttpTarget) and (target.transport == "sse" or self._assigns.get(server_id)):
             owner = owner or requester.session
+        elif isinstance(target, StdioTarget) and server_id in self._by_project:
+            owner = owner or requester.project
         return SessionKey(server_id, owner)
 
     async def _resolve(self, server: ServerRecord, requester: Requester) -> Target:
@@ -324,7 +330,7 @@ class Sessions:
 
     def _open(self, server: ServerRecord, target: Target, key: SessionKey, requester: Requester) -> Connection:
         if key.owner:
-            self._bounds.admit(key, self._connections, is_process=isinstance(target, StdioTarget))
+            self._bounds.admit(key, self._connections, is_process=isinstance(target, StdioTarget) and key.is_of_caller)
         hooks = _Hooks(self, key, target, requester)
         slot = self._admission.slot(f"server {key.server_id}")
         connection = Connection(key.server_id, target, self._limits, slot, server.protocol_version, hooks)
@@ -334,12 +340,22 @@ class Sessions:
 
     def opened(self, connection: Connection, key: SessionKey, requester: Requester) -> None:
         """Give a session that the server has assigned to the requester for whom it was opened."""
-        is_own = self._assigns[key.server_id] = connection.has_session_id
-        if is_own and not key.owner and requester.session and self._connections.get(key) is connection:
+        self._assigns[key.server_id] = connection.has_session_id
+        if connection.has_session_id:
+            self._give(connection, key, requester.session)
+
+    def asks_for_roots(self, connection: Connection, key: SessionKey, requester: Requester) -> None:
+        """Give a process that works in the directories of its client to the clients of the same one."""
+        self._by_project.add(key.server_id)
+        self._give(connection, key, requester.project)
+
+    def _give(self, connection: Connection, key: SessionKey, owner: str) -> None:
+        """Let a connection that callers share belong to an owner."""
+        if not key.owner and owner and self._connections.get(key) is connection:
             del self._connections[key]
-            own = SessionKey(key.server_id, requester.session)
-            self._bounds.used(own)
+            own = SessionKey(key.server_id, owner)
             self._connections[own] = connection
+            self._bounds.used(own)
 
     def tools_changed(self, server_id: str) -> None:
         """Request a reconciliation of a server whose tools have changed."""
@@ -370,7 +386,7 @@ class Sessions:
         Raises:
             CallsExhausted: all connections are in use, or keep the state of callers.
         """
-        own = {connection for key, connection in self._connections.items() if key.owner}
+        own = {connection for key, connection in self._connections.items() if key.is_of_caller}
         unused = [
             connection
             for connection in self._not_ended
@@ -411,6 +427,10 @@ class _Hooks(SessionHooks):
     def opened(self, connection: Connection) -> None:
         if self._may_assign:
             self._sessions.opened(connection, self._key, self._requester)
+
+    @override
+    def asks_for_roots(self, connection: Connection) -> None:
+        self._sessions.asks_for_roots(connection, self._key, self._requester)
 
     @override
     def tools_changed(self) -> None:

@@ -118,7 +118,7 @@ class Dialler:
         """
         options = self._read_options(server_id, labels)
         if isinstance(target, StdioTarget):
-            return replace(target, owner=requester.session) if options.is_stateful else target
+            return _process_for(target, requester, is_stateful=options.is_stateful)
         if self._sign_ins is None:
             return target
         auth = options.auth
@@ -193,6 +193,16 @@ def store_addresses(settings: Settings) -> frozenset[tuple[str, int]]:
     nodes = map(urlsplit, addresses(settings.qdrant_url or ""))
     stores += ((node.hostname or "", node.port or 0) for node in nodes)
     return frozenset(stores)
+
+
+def _process_for(target: StdioTarget, requester: Requester, *, is_stateful: bool) -> StdioTarget:
+    """Return the target as a process of the requester, of its project, or of all callers."""
+    owner = requester.session if is_stateful else SERVICE
+    if not target.depends_on_project:
+        return replace(target, owner=owner)
+    # without a project, as for a listing, the one that this process was started in
+    in_project = target.in_project(requester.directory or str(Path.cwd()))
+    return replace(in_project, owner=owner or requester.project)
 
 
 def open_transport(

@@ -17,7 +17,7 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult
 
-from query.caller import Caller
+from query.caller import Caller, operator
 from query.calling import session_bounds
 from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 HANDSHAKE = "2025-11-25"
 PROGRAM = Path(__file__).parents[1] / "support" / "hostile" / "session_server.py"
-TOOLS = [tool_of("s", name) for name in ("remember", "recall", "enable")]
+TOOLS = [tool_of("s", name) for name in ("remember", "recall", "enable", "where", "asks")]
 READ, WRITE = tool_of("s", "read", "readOnlyHint"), tool_of("s", "write")
 STDIO = StdioTarget(sys.executable, (str(PROGRAM), "stdio"))
 
@@ -75,15 +75,16 @@ class Service:
         )
         self.catalogue = catalogue or catalogue_of([*TOOLS, READ, WRITE], HANDSHAKE)
 
-    def client(self, caller: str) -> Client:
+    def client(self, caller: Caller) -> Client:
         handlers = builtin_tools(self.catalogue, self.upstreams)
-        return Client(build_server(handlers, always(Caller(caller)), upstreams=self.upstreams))
+        return Client(build_server(handlers, always(caller), upstreams=self.upstreams))
 
 
 @asynccontextmanager
-async def callers(service: Service, *names: str) -> AsyncGenerator[list[Client]]:
+async def callers(service: Service, *names: str | Caller) -> AsyncGenerator[list[Client]]:
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(service.client(name)) for name in names]
+        known = [name if isinstance(name, Caller) else Caller(name) for name in names]
+        yield [await stack.enter_async_context(service.client(caller)) for caller in known]
 
 
 async def call(client: Client, tool: str, **parameters: object) -> CallToolResult:
@@ -154,6 +155,55 @@ async def test_a_server_that_begins_to_assign_sessions_has_one_for_each_caller()
             used = {name: len(script.calls) for name in script.sessions}
 
     assert len(used) == 2
+
+
+async def test_without_tokens_each_client_has_a_session_of_its_own() -> None:
+    with session_target("legacy") as target:
+        async with callers(Service(target), operator(client="one"), operator(client="other")) as (one, other):
+            first, second = await words_of(one), await words_of(other)
+
+    assert first != second
+
+
+# A process of a project
+
+
+def in_directory(directory: Path, client: str = "one") -> Caller:
+    directory.mkdir(exist_ok=True)
+    return operator(client=client, directory=str(directory))
+
+
+@pytest.mark.parametrize(
+    ("target", "where"),
+    [
+        (replace(STDIO, cwd="."), "."),
+        (replace(STDIO, cwd="sub"), "sub"),
+        (replace(STDIO, cwd="${workspaceFolder}/sub"), "sub"),
+        (replace(STDIO, args=(*STDIO.args, "${workspaceFolder}")), "."),
+        (replace(STDIO, args=(*STDIO.args, "./file")), "."),
+    ],
+)
+async def test_a_server_of_the_project_has_a_process_for_each_directory(
+    target: StdioTarget, where: str, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    people = [in_directory(here), in_directory(here, "another"), in_directory(there)]
+    for directory in (here, there):
+        (directory / "sub").mkdir()
+    async with callers(Service(target), *people) as (one, another, elsewhere):
+        assert (await words_of(one, "where"))[0] == str((here / where).resolve())
+        assert (await words_of(elsewhere, "where"))[0] == str((there / where).resolve())
+        assert await words_of(one) == await words_of(another)
+
+
+async def test_a_server_that_asks_for_roots_has_a_process_for_each_directory_from_then_on(tmp_path: Path) -> None:
+    people = [in_directory(tmp_path / "here"), in_directory(tmp_path / "there")]
+    async with callers(Service(STDIO), *people) as (here, there):
+        begun = await words_of(here)
+        assert await words_of(there) == begun
+        await words_of(here, "asks")
+        assert await words_of(here) == begun
+        assert await words_of(there) != begun
 
 
 # Any replica continues it

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
+from mcp import MCPError
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from starlette.requests import Request
@@ -36,7 +38,7 @@ def session_of(context: Context) -> str:
 
 async def list_tools(context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     more = ["hidden"] if session_of(context) in enabled else []
-    names = ("remember", "recall", "enable", *more)
+    names = ("remember", "recall", "enable", "where", "asks", *more)
     return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=SCHEMA) for name in names])
 
 
@@ -47,6 +49,11 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> ty
     elif params.name == "enable":
         enabled.add(session)
         await context.session.send_tool_list_changed()
+    elif params.name == "where":
+        session = str(Path.cwd())
+    elif params.name == "asks":
+        with suppress(MCPError):  # the client may have none
+            await context.session.list_roots()
     elif params.name == "hidden" and session not in enabled:
         return types.CallToolResult(content=[types.TextContent(text="there is no such tool")], is_error=True)
     return types.CallToolResult(content=[types.TextContent(text=f"{session}: {' '.join(words[session])}")])
