@@ -43,6 +43,26 @@ class KeptSessions:
         # Sessions that this process gave up: it must not continue them while it removes their entries.
         self.dead: deque[str] = deque(maxlen=_DEAD_KEPT)
 
+    async def last_replica(self, owner: str, digest: str) -> str | None:
+        """Return the server with this catalogue that an owner used last, in any process."""
+        entry = await self.attempt(lambda kept: kept.get(name_of(*_choice(owner, digest)), *_choice(owner, digest)))
+        return entry.decode() if entry is not None else None
+
+    async def note_replica(self, owner: str, digest: str, server_id: str) -> None:
+        """Note that an owner uses this server of those with this catalogue."""
+        binding = _choice(owner, digest)
+        await self.attempt(lambda kept: kept.put(server_id.encode(), *binding, name=name_of(*binding)))
+
+    async def attempt(self, use: Callable[[Kept], Any]) -> Any:
+        """Return the result of this use of the store, which may block; None where it has no such entry, or fails."""
+        try:
+            return await anyio.to_thread.run_sync(use, self.kept)
+        except CursorInvalid:
+            return None
+        except CursorsUnavailable as error:
+            _log.warning("session_not_kept", reason=str(error))
+            return None
+
     def of(self, server_id: str, owner: str, target: HttpTarget) -> KeptSession:
         """Return the session of an owner with a server, whether there is one or not."""
         return KeptSession(self, server_id, owner, target)
@@ -53,7 +73,7 @@ class KeptSession:
 
     def __init__(self, sessions: KeptSessions, server_id: str, owner: str, target: HttpTarget) -> None:
         self.is_kept = False
-        self._sessions, self._server_id = sessions, server_id
+        self._sessions = sessions
         # another URL is another server, and the names of headers say with which credentials the session began
         self._binding = (owner, "session", server_id, name_of(target.url, target.owner, *sorted(target.headers)))
         self._name = name_of(*self._binding)
@@ -94,7 +114,7 @@ class KeptSession:
             return True  # another session has taken its place
         if entry["process"] != self._sessions.process:
             return False
-        await self._attempt(lambda kept: kept.take(self._name, *self._binding))
+        await self._sessions.attempt(lambda kept: kept.take(self._name, *self._binding))
         return True
 
     async def _note(self) -> None:
@@ -106,18 +126,13 @@ class KeptSession:
         ).encode()
         if len(entry) > MAX_BYTES:
             return
-        stored = await self._attempt(lambda kept: kept.put(entry, *self._binding, name=self._name))
+        stored = await self._sessions.attempt(lambda kept: kept.put(entry, *self._binding, name=self._name))
         self.is_kept = stored is not None
 
     async def _read(self) -> dict[str, Any] | None:
-        entry = await self._attempt(lambda kept: kept.get(self._name, *self._binding))
+        entry = await self._sessions.attempt(lambda kept: kept.get(self._name, *self._binding))
         return json.loads(entry) if entry is not None else None
 
-    async def _attempt(self, use: Callable[[Kept], Any]) -> Any:
-        try:
-            return await anyio.to_thread.run_sync(use, self._sessions.kept)
-        except CursorInvalid:
-            return None
-        except CursorsUnavailable as error:
-            _log.warning("session_not_kept", server=self._server_id, reason=str(error))
-            return None
+
+def _choice(owner: str, digest: str) -> tuple[str, str, str]:
+    return owner, "replica", digest

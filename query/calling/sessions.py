@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 import structlog
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from typing_extensions import override
 
 from query.calling.changed_servers import ChangedServers
@@ -144,7 +145,7 @@ class Sessions:
         self._resolve_target, self._authenticate = resolve_target, authenticate
         self._limits = limits
         self._admission = admission
-        self._kept = KeptSessions(kept, self.start)
+        self.kept = KeptSessions(kept, self.start)
         self._changed = ChangedServers(on_tools_changed, self.start)
         self._has_replicas = has_replicas
         self._connections: dict[SessionKey, Connection] = {}
@@ -233,6 +234,11 @@ class Sessions:
         if used and anyio.current_time() - began >= LONG_SILENCE_S:
             used.retire_if_silent_since(began)
         return True
+
+    def may_assign(self, server: ServerRecord) -> bool:
+        """Return whether the server may assign sessions; newer revisions have none."""
+        is_older = server.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        return is_older and self._assigns.get(server.server_id, True)
 
     def may_have_state(self, server_id: str, requester: Requester) -> bool:
         """Return whether the server may keep state for the requester's connection to it."""
@@ -366,7 +372,7 @@ class Sessions:
         owner = key.owner or requester.session
         if not owner or not isinstance(target, HttpTarget) or not _may_assign(target):
             return None
-        return self._kept.of(key.server_id, owner, target)
+        return self.kept.of(key.server_id, owner, target)
 
     async def _keep(self, key: SessionKey, connection: Connection) -> None:
         try:

@@ -74,6 +74,7 @@ class Upstreams:
             on_tools_changed=on_tools_changed,
             has_replicas=has_replicas,
         )
+        self._has_replicas = has_replicas
         self._breaker = CircuitBreaker()
         self._choice = ReplicaChoice(self._breaker, keep_s=limits.idle_s)
         self._blocks = 0
@@ -162,6 +163,7 @@ class Upstreams:
         """Try the best of these replicas; if no connection is free for it, the best of those with a connection."""
         deadline = _deadline(limit, len(replicas))
         try:
+            await self._recall(replicas, resources.session)
             replica = self._choice.choose(replicas, resources.session)
             return await self._attempt_observed(send, replica, resources, deadline)
         except CallsExhausted:
@@ -200,8 +202,21 @@ class Upstreams:
 
     def _note_answer(self, replica: ServerRecord, resources: CallResources) -> None:
         self._breaker.succeeded(replica.server_id)
-        if self._sessions.may_have_state(replica.server_id, resources.requester):
-            self._choice.remember(resources.session, replica)
+        if not self._sessions.may_have_state(replica.server_id, resources.requester):
+            return
+        if self._choice.remember(resources.session, replica) and self._has_replicas:
+            noted = self._sessions.kept.note_replica(resources.session, replica.catalog_digest, replica.server_id)
+            self._sessions.start(noted)
+
+    async def _recall(self, replicas: Sequence[ServerRecord], session: str) -> None:
+        """Learn which replica has the session of a caller, of which another process of this service knows."""
+        is_possible = self._has_replicas and any(map(self._sessions.may_assign, replicas))
+        if not is_possible or self._choice.remembers(session, replicas):
+            return
+        last = await self._sessions.kept.last_replica(session, replicas[0].catalog_digest)
+        for replica in replicas:
+            if replica.server_id == last:
+                self._choice.remember(session, replica)
 
     def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
         """Open a connection, in the background, to an avoided replica whose time is over."""

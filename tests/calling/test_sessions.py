@@ -6,7 +6,7 @@ import json
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from shared.settings import load_settings
 from shared.upstream.dial import Dialler
 from shared.upstream.options import ServerOptions
 from shared.upstream.target import HttpTarget, StdioTarget, Target
-from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of
+from tests.support.calling import PATIENT, catalogue_of, replicated, text_of, tool_of
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.processes import good_http
 from tests.support.hostile.scripted_http import Exchange, scripted_http
@@ -215,9 +215,12 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         yield url
 
 
-def replica(target: Target, redis_url: str, limits: CallLimits = PATIENT) -> Service:
+def replica(
+    target: Target, redis_url: str, limits: CallLimits = PATIENT, catalogue: Catalogue | None = None
+) -> Service:
     """Return a service as another process has it: it shares Redis with others, and nothing else."""
-    return Service(target, limits, Kept(RedisEntries(connect(redis_url, decode=False))), has_replicas=True)
+    kept = Kept(RedisEntries(connect(redis_url, decode=False)))
+    return Service(target, limits, kept, has_replicas=True, catalogue=catalogue)
 
 
 async def test_another_replica_continues_the_session_of_the_caller_and_of_no_other(redis_url: str) -> None:
@@ -233,6 +236,21 @@ async def test_another_replica_continues_the_session_of_the_caller_and_of_no_oth
     assert again == continued
     assert bobs_session != begun[0]
     assert bobs == ""
+
+
+async def test_another_replica_uses_the_server_that_has_the_session_of_the_caller(redis_url: str) -> None:
+    with ExitStack() as stack:
+        names = [f"r{number}" for number in range(5)]
+        targets = {name: stack.enter_context(session_target("legacy")) for name in names}
+        catalogue = replicated(targets, tool_of("r0", "recall"), protocol_version=HANDSHAKE)
+        services = [replica(HttpTarget("http://127.0.0.1:9"), redis_url, catalogue=catalogue) for _ in range(3)]
+        sessions: set[str] = set()
+        for service in services:
+            service.targets.update(targets)
+            async with callers(service, "ann") as (ann,):
+                sessions.add(text_of(await ann.call_tool("call_tool", {"tool_name": "recall", "parameters": {}})))
+
+    assert len(sessions) == 1
 
 
 async def test_two_replicas_never_use_the_same_id_for_two_requests_of_a_session(redis_url: str) -> None:
