@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client
 from mcp.types import CallToolResult
@@ -36,6 +37,7 @@ from tests.support.calling import PATIENT, catalogue_of, replicated, text_of, to
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.processes import good_http
 from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.http_callers import app_of, mcp_client
 from tests.support.policies import always, policy, rule
 from tests.support.redis_server import redis_server
 
@@ -163,6 +165,23 @@ async def test_without_tokens_each_client_has_a_session_of_its_own() -> None:
             first, second = await words_of(one), await words_of(other)
 
     assert first != second
+
+
+async def test_clients_over_http_without_tokens_are_told_apart_by_their_addresses() -> None:
+    with session_target("legacy") as target:
+        service = Service(target)
+        app = app_of(service.catalogue.index, upstreams=service.upstreams)
+        sessions: list[str] = []
+        async with app.router.lifespan_context(app):
+            for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1"):
+                transport = httpx2.ASGITransport(app, client=(address, 1))
+                async with (
+                    httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+                    mcp_client(http) as client,
+                ):
+                    sessions.append((await words_of(client))[0])
+
+    assert sessions[0] == sessions[2] != sessions[1]
 
 
 # A process of a project
