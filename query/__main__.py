@@ -72,7 +72,7 @@ def serve(settings: Settings) -> None:
         dialler, sign_ins = dialler_for(settings, full_environment()), open_sign_ins(settings)
         kept, resync = catalogue.response_policy.kept, partial(_resync, catalogue)
         flows = SignInFlows(dialler, sign_ins, kept, listener.public_address, resync, is_local=listener.is_local)
-        server = service_of(catalogue, upstreams_of(settings, dialler), caller_of_request, flows)
+        server = service_of(catalogue, upstreams_of(settings, dialler, kept, resync), caller_of_request, flows)
         routes = [
             *page_routes(catalogue, listener),
             metrics_route(catalogue, listener, is_open=settings.metrics_public),

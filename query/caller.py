@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from shared.catalog import Scope, Selection
@@ -25,6 +25,7 @@ class Caller:
 
     `toolset` restricts it to the tools of that name, which it can call directly. `selection` holds them after lookup.
     Without `has_token`, it is whoever reaches a service without authentication, or the operator over stdio.
+    `client` tells its clients apart then: each has sessions of its own with servers. `directory` is that of a client.
     Definitions above `budget_tokens` together bring a warning; those above `limit_tokens` are left out.
     """
 
@@ -36,6 +37,8 @@ class Caller:
     limit_tokens: int | None = None
     selection: Selection | None = None
     has_token: bool = True
+    client: str = field(default="", compare=False)
+    directory: str | None = field(default=None, compare=False)
 
     @property
     def identity(self) -> str:
@@ -60,9 +63,11 @@ class Caller:
 ANYONE = Caller("anyone", has_token=False)
 
 
-def operator(groups: frozenset[str] | None = None, toolset: str | None = None) -> Caller:
+def operator(
+    groups: frozenset[str] | None = None, toolset: str | None = None, client: str = "", directory: str | None = None
+) -> Caller:
     """Return the caller over stdio, who started this process and can read the operator's files."""
-    return Caller("operator", groups, toolset=toolset, has_token=False)
+    return Caller("operator", groups, toolset=toolset, has_token=False, client=client, directory=directory)
 
 
 def is_operator(request: HTTPConnection, caller: Caller, *, is_local: bool) -> bool:

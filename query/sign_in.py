@@ -81,6 +81,11 @@ class Outcome:
     state: str
     reason: str = ""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether nobody knows yet."""
+        return self.state == "waiting"
+
 
 @dataclass(slots=True)
 class _Flow:
@@ -219,6 +224,19 @@ class SignInFlows:
             return Outcome(**json.loads(self._kept.get(name_of(*bound), *bound)))
         except CursorInvalid:
             return Outcome("waiting")
+
+    async def finished(self, ticket: str, caller: Caller, within_s: float) -> Outcome:
+        """Return what became of a sign-in of this caller, or that it still waits after this time.
+
+        Raises:
+            CursorsUnavailable: the store does not answer.
+        """
+        outcome = await run_sync(self.outcome, ticket, caller)
+        with anyio.move_on_after(within_s):
+            while outcome.is_waiting:
+                await anyio.sleep(_POLL_S)
+                outcome = await run_sync(self.outcome, ticket, caller)
+        return outcome
 
     async def _is_unused(self, ticket: Ticket, caller: Caller) -> bool:
         try:

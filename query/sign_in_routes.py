@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import anyio
 import structlog
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 PATH = "/api/sign-ins"
 BROWSER_WAITS_S = 20.0
 """Seconds that the browser waits for the tokens; the page then says that they are still awaited."""
-_POLL_S = 0.2
 _MAX_BODY_BYTES = 64 << 10
 
 NOT_YOURS = "This link was used, has expired, or belongs to another caller. Ask for a new one."
@@ -81,11 +79,7 @@ class SignInRoutes:
 
     async def _callback(self, request: Request, caller: Caller) -> Response:
         ticket = await run_sync(self._flows.returned, request.url.query, caller)
-        outcome = await run_sync(self._flows.outcome, ticket, caller)
-        with anyio.move_on_after(BROWSER_WAITS_S):
-            while outcome.state == "waiting":
-                await anyio.sleep(_POLL_S)
-                outcome = await run_sync(self._flows.outcome, ticket, caller)
+        outcome = await self._flows.finished(ticket, caller, BROWSER_WAITS_S)
         title, text = {
             "signed in": ("Signed in", "You may close this window and go on where you were."),
             "failed": ("Not signed in", outcome.reason),

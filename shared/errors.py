@@ -25,6 +25,7 @@
         ├── ServerAuthRequired    401 or 403: credentials are missing or wrong
         ├── SignInRequired        a ServerAuthRequired: a person has to sign in to the server
         ├── ProtocolViolation     not MCP: broken JSON, a repeated cursor, no common protocol version
+        ├── SessionNotShared      the server has a process for each caller, and this service has replicas
         ├── ServerFlooded         the server sent more messages than it may
         ├── NotificationsUnsupported  the server does not notify of changes
         ├── ListingTooLarge       a limit on bytes, pages or tools was exceeded
@@ -223,6 +224,12 @@ class SignInRequired(ServerAuthRequired):
 
 class ProtocolViolation(ServerError, Permanent):
     """The server violates the MCP specification."""
+
+
+class SessionNotShared(ServerError, Permanent):
+    """The server has a process for each caller, which one replica of this service cannot share with the others."""
+
+    delivery = Delivery.NOT_SENT
 
 
 class ServerFlooded(ServerError, Permanent):

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 GROUPS_HEADER, TOOLSET_HEADER = "Toolscale-Groups", "Toolscale-Toolset"
+SESSION_HEADER, DIRECTORY_HEADER = "Toolscale-Session", "Toolscale-Directory"
 
 STARTING = "Toolscale is still starting, or its data directory is in use. Try again in a few seconds."
 MAY_HAVE_RUN = (
@@ -113,6 +114,10 @@ class Proxy:
         # with the secret, these headers limit what the operator sees
         limits = {GROUPS_HEADER: groups, TOOLSET_HEADER: toolset}
         self._headers |= {name: quote(value, safe=",") for name, value in limits.items() if value is not None}
+        # for a service of this machine, which separates its sessions with servers by client and by project
+        self._client = {SESSION_HEADER: os.urandom(16).hex()}
+        with suppress(OSError):  # the directory is gone
+            self._client[DIRECTORY_HEADER] = quote(os.fsencode(Path.cwd()))
         self._is_limited = groups is not None or toolset is not None
         self._may_change = toolset is not None
         self._to_client = to_client
@@ -294,7 +299,8 @@ class Proxy:
             connection.close()
 
     def _request(self, connection: http.client.HTTPConnection, instance: Instance, body: Message) -> None:
-        headers = {**self._headers, **self._headers_of(body), **instance.authorization}
+        client = self._client if instance.instance_id else {}
+        headers = {**self._headers, **client, **self._headers_of(body), **instance.authorization}
         connection.request("POST", "/mcp", json.dumps(body).encode(), headers)
 
     def _is_translated(self, exchange: _Exchange) -> bool:

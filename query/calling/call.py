@@ -7,7 +7,7 @@ request ─▶ the tool in the caller's scope ─▶ its running replicas ─▶
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -150,9 +150,8 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
     Raises:
         ToolNotFound: the caller's scope has no tool of this name, or several.
         ServerNotRunning: its server is stopped or quarantined.
-        ToolExcluded: the operator excludes the tool from each server that offers it.
-        CallDenied: the policy denies the call on each of the others.
         IndexUnavailable: the index did not answer.
+        ToolExcluded, CallDenied: from `permitted_tool`.
     """
     pinned = catalogue.pinned()
     found = resolve_tool_name(request.name, caller.scope, pinned, request.server_name)
@@ -164,10 +163,22 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
         raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
+    return permitted_tool(tool, records, caller, catalogue)
+
+
+def permitted_tool(
+    tool: IndexedTool, records: Sequence[ServerRecord], caller: Caller, catalogue: Catalogue
+) -> ResolvedTool:
+    """Return the tool with those of its servers that the options and the policy allow for a call.
+
+    Raises:
+        ToolExcluded: the operator excludes the tool from each server that offers it.
+        CallDenied: the policy denies the call on each of the others.
+    """
     # replicas have equal definitions, and options and rules may distinguish their servers
     options = {record.server_id: catalogue.read_options(record.server_id, record.labels) for record in records}
     # the index has an excluded tool until its server is listed again
-    records = tuple(record for record in records if options[record.server_id].offers(tool.definition.name))
+    records = [record for record in records if options[record.server_id].offers(tool.definition.name)]
     if not records:
         raise ToolExcluded(tool.server_id, tool.definition.name)
     rules = catalogue.read_policy().of(caller)
@@ -206,7 +217,7 @@ async def call_tool(
         ServerError, CallsExhausted: from `Upstreams.call`.
     """
     definition, replicas = resolved.tool.definition, resolved.replicas
-    may_repeat = len(replicas) > 1 and is_repeatable(definition)
+    may_repeat = is_repeatable(definition)
     send = tool_call(definition, request.parameters, forwarded(meta), given)
     return await upstreams.call(send, replicas, resources, is_repeatable=may_repeat, timeout_s=resolved.timeout_s)
 

@@ -18,6 +18,8 @@ GIVEN_UP_S = 60.0
 # A server that fails is avoided for the first of these times, then for twice as long, up to the second.
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 300.0
+# For processes that share what is remembered.
+NOTED_LATELY_S = 30.0
 
 T = TypeVar("T")
 
@@ -49,9 +51,7 @@ class ReplicaChoice:
 
     def choose(self, replicas: Sequence[ServerRecord], caller: str) -> ServerRecord:
         """Return the best of these replicas; if all are avoided, the one whose time ends first."""
-        now = self._clock_s()
-        used = (self._last_used.get((caller, digest)) for digest in {each.catalog_digest for each in replicas})
-        last = {server_id for server_id, until in filter(None, used) if now < until}
+        now, last = self._clock_s(), self._last(caller, replicas)
         ranks = [
             (
                 self._breaker.avoided_until(replica.server_id) or float("-inf"),
@@ -77,11 +77,26 @@ class ReplicaChoice:
             if not self._in_flight[server_id]:
                 del self._in_flight[server_id]
 
-    def remember(self, caller: str, replica: ServerRecord) -> None:
-        """Note that the caller used this replica last: its session may hold the caller's state."""
-        if replica.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:  # newer versions have no sessions
-            expires_s = self._clock_s() + self._keep_s
-            _put(self._last_used, (caller, replica.catalog_digest), (replica.server_id, expires_s), self._size)
+    def remembers(self, caller: str, replicas: Sequence[ServerRecord]) -> bool:
+        """Return whether it is known which of these replicas the caller used last."""
+        return bool(self._last(caller, replicas))
+
+    def remember(self, caller: str, replica: ServerRecord) -> bool:
+        """Note that the caller used this replica last: its session may hold the caller's state.
+
+        Return whether that was not noted lately.
+        """
+        if replica.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:  # newer versions have no sessions
+            return False
+        now, key = self._clock_s(), (caller, replica.catalog_digest)
+        before, expiry_s = self._last_used.get(key, ("", 0.0))
+        _put(self._last_used, key, (replica.server_id, now + self._keep_s), self._size)
+        return before != replica.server_id or expiry_s < now + self._keep_s - NOTED_LATELY_S
+
+    def _last(self, caller: str, replicas: Sequence[ServerRecord]) -> set[str]:
+        now = self._clock_s()
+        used = (self._last_used.get((caller, digest)) for digest in {each.catalog_digest for each in replicas})
+        return {server_id for server_id, until in filter(None, used) if now < until}
 
     def give_up(self, caller: str, replica: ServerRecord) -> None:
         """Note that the caller cancelled a call before this replica sent anything; it avoids it for GIVEN_UP_S.

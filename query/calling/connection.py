@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context
@@ -42,6 +43,8 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
 from query.calling.limits import CallExchange, CallLimits, MessageSlots, ResultSlot
+from query.calling.lost_session import is_refused, may_be_lost, names_lost_session
+from query.calling.session_tools import SessionTools
 from shared.errors import (
     Delivery,
     ProtocolViolation,
@@ -74,7 +77,9 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
     from mcp.shared.dispatcher import ProgressFnT
 
+    from query.calling.kept_sessions import KeptSession
     from query.calling.sessions import CallResources
+    from shared.catalog import ToolDefinition
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 Send = Callable[[Client, "ProgressFnT"], Awaitable[ResultT]]
@@ -90,6 +95,8 @@ PROGRESS_EXTENDS_TO_S = 3600.0
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
+_PING_S = 5.0
+_HIGHEST_FIRST_ID = 1 << 30
 _US = Implementation(name="toolscale", version="1")
 
 _REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
@@ -104,7 +111,23 @@ FLOODS = Counter(
 
 
 class NothingSent(Exception):
-    """The connection was dead before the call was sent, so the call may be sent again."""
+    """The call may be sent again over a new session: it was not carried out, or its tool may be called twice."""
+
+
+class SessionHooks:
+    """What happens with a session besides its calls; without sessions of callers, nothing."""
+
+    kept: KeptSession | None = None
+    """The session of the caller for whom the connection was opened, for other replicas."""
+
+    def opened(self, connection: Connection) -> None:
+        """Handle that the session is open; no call was sent yet."""
+
+    def asks_for_roots(self, connection: Connection) -> None:
+        """Handle that the server asks for the directories that its client works in."""
+
+    def tools_changed(self) -> None:
+        """Handle the server's notification that its tools have changed."""
 
 
 class CallDeadline:
@@ -137,6 +160,7 @@ class CallDeadline:
     def connecting(self) -> None:
         """Note that the attempt waits for a connection."""
         self.is_connected = False
+        self.connecting_since = anyio.current_time()
         self.scope.deadline = self.connect_by
 
     def connected(self) -> None:
@@ -200,9 +224,17 @@ class Connection:
     """
 
     def __init__(
-        self, server_id: str, target: Target, limits: CallLimits, slot: ResultSlot, protocol_version: str | None
+        self,
+        server_id: str,
+        target: Target,
+        limits: CallLimits,
+        slot: ResultSlot,
+        protocol_version: str | None,
+        hooks: SessionHooks,
     ) -> None:
         """`slot` is for messages on a stream that calls share."""
+        self.tools = SessionTools()
+        self._hooks = hooks
         self.in_flight = 0
         self.last_used = self._last_message_at = anyio.current_time()
         self._target_match = TargetMatch(target)
@@ -227,6 +259,7 @@ class Connection:
         )
         self._client: Client | None = None  # while the session is open
         self._was_opened = False
+        self._opened_at = float("inf")
         self._error: ServerError | None = None
         self._settled = anyio.Event()  # the session is open, or failed
         self._ended = anyio.Event()
@@ -248,7 +281,23 @@ class Connection:
         """Return whether the server may keep state for this session; over HTTP without a session id, it cannot."""
         target = self._target_match.target
         is_by_id = isinstance(target, HttpTarget) and target.transport == "streamable-http"
-        return self._state.has_session_id or not is_by_id
+        return self._state.session_id is not None or not is_by_id
+
+    @property
+    def has_session_id(self) -> bool:
+        """Return whether an HTTP server of the handshake era has assigned a session to this connection."""
+        is_older = self._client is not None and self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        return is_older and self._state.session_id is not None
+
+    @property
+    def was_opened(self) -> bool:
+        """Return whether the session is, or was, open."""
+        return self._was_opened
+
+    @property
+    def can_be_continued(self) -> bool:
+        """Return whether the session outlives this connection, since another one can continue it."""
+        return self._hooks.kept is not None and self._hooks.kept.is_kept
 
     @property
     def waits_for_slot(self) -> bool:
@@ -260,7 +309,17 @@ class Connection:
         return self._target_match.matches(target)
 
     def retire(self) -> None:
-        """Accept no more calls, and close after the last one."""
+        """Accept no more calls, and end the session after the last one."""
+        if self._hooks.kept and self._state.ends_session:
+            self._hooks.kept.give_up()
+        self._stop_taking_calls()
+
+    def suspend(self) -> None:
+        """Accept no more calls, and close after the last one; another connection may continue the session."""
+        self._state.ends_session = self._state.ends_session and not self.can_be_continued
+        self._stop_taking_calls()
+
+    def _stop_taking_calls(self) -> None:
         self._takes_calls = False
         if self.in_flight == 0:
             self._drained.set()
@@ -297,6 +356,17 @@ class Connection:
             self._ended.set()
         if isinstance(error, ServerFlooded):
             FLOODS.inc()
+        if self._state.error and self._hooks.kept:
+            self._hooks.kept.give_up()  # the next one would end in the same way
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the session is open, or cannot be opened."""
+        return self._settled.is_set()
+
+    async def settled(self) -> None:
+        """Return once the session is open, or cannot be opened."""
+        await self._settled.wait()
 
     async def opened(self) -> None:
         """Return once the session is open.
@@ -308,11 +378,28 @@ class Connection:
         if self._client is None:
             raise self._error or self._broke()
 
+    async def tool_named(self, name: str) -> ToolDefinition | None:
+        """Return the tool of this name that the server has in this session since it announced a change.
+
+        Raises:
+            ServerError: the list fails.
+        """
+        if self._client is None or not self.tools.have_changed:
+            return None
+        try:
+            return await self.tools.named(name, self._client)
+        except (MCPError, TimeoutError, ValueError) as error:
+            reason = (
+                f"is an error: {answered(self._state, error)}" if isinstance(error, MCPError) else "is invalid or slow"
+            )
+            failed = ServerFailed(self._state.server_id, f"its list of tools in this session {reason}")
+            raise failed.with_delivery(Delivery.NOT_SENT) from error
+
     async def call(self, send: Send[ResultT], resources: CallResources, deadline: CallDeadline) -> ResultT:
         """Send one call and return its result; a large result waits for the slot of `resources`.
 
         Raises:
-            NothingSent: the connection was dead before the call was sent.
+            NothingSent: the connection was dead before the call was sent, or the server has lost the session.
             ServerError: no connection, it broke, or the server returned an error or an invalid result. Its `delivery`
                 is that of this call.
         """
@@ -322,13 +409,14 @@ class Connection:
             slot=resources.slot,
             dialogue=resources.dialogue,
             deadline=deadline,
+            is_repeatable=resources.is_repeatable,
         )
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             deadline.progressed()
             await resources.progress(progress, total, message)
 
-        was_open = self._client is not None and self.accepts_calls
+        was_open = self._client is not None and self.accepts_calls and self._opened_at < deadline.connecting_since
         self.in_flight += 1
         self._calls.append(exchange)
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
@@ -340,7 +428,10 @@ class Connection:
                 if self._was_opened or self._error is None:
                     raise NothingSent
                 raise self._error.with_delivery(Delivery.NOT_SENT)
-            return await send(self._client, on_progress)
+            result = await send(self._client, on_progress)
+            if self._hooks.kept:
+                self._hooks.kept.used()
+            return result
         except MCPError as error:
             raise await self._call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:
@@ -352,16 +443,18 @@ class Connection:
             self.in_flight -= 1
             self.last_used = anyio.current_time()
             if not self._takes_calls:
-                self.retire()
+                self._stop_taking_calls()
 
     async def _stay(self) -> None:
         # no read timeout below the connection's lifetime: calls have their own deadlines, and an event stream may
         # be silent between two calls
         silence_s = LONGEST_TIMEOUT_S + self._limits.idle_s
         transport = open_transport(self._target_match.target, self._limits.max_message_bytes, silence_s, self._state)
+        kept = self._hooks.kept
+        self._state.continued = await kept.find() if kept else None
         async with Client(
             self._observed(transport),
-            mode=self._mode,
+            mode="legacy" if self._state.continued else self._mode,
             cache=None,
             client_info=_US,
             elicitation_callback=self._on_elicitation,
@@ -369,7 +462,12 @@ class Connection:
             list_roots_callback=self._on_list_roots,
         ) as client:
             self._state.scope.deadline = float("inf")
-            self._client, self._was_opened = client, True
+            self._client, self._was_opened, self._opened_at = client, True, anyio.current_time()
+            if self._state.continued:
+                _begin_ids_anywhere(client)
+            elif kept and self.has_session_id and self._state.session_id and client.session.initialize_result:
+                await kept.keep(self._state.session_id, client.session.initialize_result)
+            self._hooks.opened(self)
             self._settled.set()
             # until it is retired and its calls have ended, or has been idle for too long
             while not self._drained.is_set():
@@ -378,6 +476,9 @@ class Connection:
                 if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
                     self._drained.set()
             self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
+            if kept and self._state.ends_session:
+                kept.give_up()
+                self._state.ends_session = await kept.end()
 
     @asynccontextmanager
     async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
@@ -397,9 +498,14 @@ class Connection:
         self._last_message_at = anyio.current_time()
         if isinstance(item, SessionMessage):
             match item.message:
-                case JSONRPCRequest():
+                case JSONRPCRequest(method=method):
                     self._allowance.unanswered += 1
                     self._state.count(0, 0)
+                    if method == "roots/list":
+                        self._hooks.asks_for_roots(self)
+                case JSONRPCNotification(method="notifications/tools/list_changed"):
+                    self.tools.changed()
+                    self._hooks.tools_changed()
                 case JSONRPCResponse(id=request_id) | JSONRPCError(id=request_id) if request_id is not None:
                     self._allowance.end(request_id)
                 case _:
@@ -413,6 +519,8 @@ class Connection:
             case JSONRPCRequest(id=request_id):
                 self._allowance.begin(request_id)
                 _stamp(item, item.message)
+                if exchange := current_exchange.get():
+                    exchange.request_id = request_id
             case JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": int() | str() as cancelled}
             ):
@@ -467,13 +575,15 @@ class Connection:
             self._allowance.unanswered += 1
 
     async def _call_error(
-        self, error: MCPError, exchange: HttpExchange, *, was_open: bool
+        self, error: MCPError, exchange: CallExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
         status = exchange.http_status
-        has_session = self._client is None or self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
-        if was_open and has_session and status == HTTPStatus.NOT_FOUND:
-            return NothingSent()  # the server lost our session, such as by a restart
+        is_old = was_open or self._state.continued is not None
+        if is_old and await self._is_lost(error, exchange):
+            self._lose_session()
+            if exchange.is_repeatable or is_refused(error, exchange):
+                return NothingSent()
         if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._ended.wait()
@@ -488,6 +598,29 @@ class Connection:
         failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
         failed.code, failed.data = error.code, error.error.data
         return failed.with_delivery(Delivery.ANSWERED)
+
+    async def _is_lost(self, error: MCPError, exchange: HttpExchange) -> bool:
+        """Return whether the server has lost our session, such as by a restart."""
+        has_session = self._client is None or self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        if has_session and exchange.http_status == HTTPStatus.NOT_FOUND:
+            return True
+        if self._client is None or not self.has_session_id or not may_be_lost(error, exchange):
+            return False
+        # the words may be those of a tool, and the status that of an overload: a ping needs nothing but the session
+        ping = HttpExchange()
+        token = current_exchange.set(ping)
+        try:
+            with anyio.move_on_after(_PING_S):
+                await self._client.session.send_ping()
+        except MCPError as refused:
+            return ping.http_status is not None or names_lost_session(refused, ping)
+        finally:
+            current_exchange.reset(token)
+        return False
+
+    def _lose_session(self) -> None:
+        self.retire()
+        self._state.ends_session = False  # there is none
 
     def _reason(self, of_opening: ServerError | None) -> ServerError:
         """Return the error for interrupted calls: why the session never opened, or that it broke."""
@@ -538,6 +671,12 @@ def _dumped(capabilities: ClientCapabilities | None) -> dict[str, Any]:
     return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
 
 
+def _begin_ids_anywhere(client: Client) -> None:
+    """Let the ids of requests begin at random: another replica uses the session too, and servers compare ids."""
+    dispatcher: Any = client.session._dispatcher  # there is no public way
+    dispatcher._next_id = secrets.randbelow(_HIGHEST_FIRST_ID)
+
+
 class _ObservedReceiveStream(ObjectReceiveStream[Any]):
     """Awaits `on_message` with each incoming item, and calls `on_end` when the stream ends."""
 
@@ -551,6 +690,11 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
         """Return the context that the last item was sent in: over HTTP, that of the call whose response it came on."""
         return getattr(self._stream, "last_context", None)
 
+    def _id_of_context(self) -> str | int | None:
+        """Return the id of the request whose response an error without id came on; over HTTP alone, it has one."""
+        exchange = self.last_context.get(current_exchange) if self.last_context else None
+        return exchange.request_id if exchange else None
+
     @override
     async def receive(self) -> Any:
         try:
@@ -558,6 +702,8 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and item.message.id is None:
+            item.message.id = self._id_of_context()
         await self._on_message(item)
         return item
 

@@ -168,12 +168,14 @@ class CallExchange(HttpExchange):
     """The exchange of one call, with the slot for its result.
 
     `headers` repeat arguments of the call over HTTP. `dialogue` asks the caller's client, while `deadline` waits.
+    `is_repeatable`: a second call does no further harm.
     """
 
     slot: ResultSlot
     headers: dict[str, str] = field(default_factory=dict[str, str])
     dialogue: Dialogue | None = None
     deadline: CallDeadline | None = None
+    is_repeatable: bool = False
 
 
 class MessageSlots:

@@ -1,4 +1,10 @@
-"""One connection per server, opened by the first call and kept while it is used."""
+"""The connections to servers, opened by the first call and kept while they are used.
+
+Callers share the connection to a server that keeps nothing for them: one of the revision 2026-07-28, one over HTTP
+that assigns no session, or a child process. Each caller has a session of its own with a server that assigns one, that
+is declared stateful, or that gets the caller's own credentials. A child that works in the project of its client
+belongs to the clients of that directory.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,30 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from typing_extensions import override
 
-from query.calling.connection import CallDeadline, Connection, NothingSent, ResultT, Send
+from query.calling.changed_servers import ChangedServers
+from query.calling.connection import CallDeadline, Connection, NothingSent, ResultT, Send, SessionHooks
+from query.calling.kept_sessions import KeptSession, KeptSessions
 from query.calling.limits import Admission, CallLimits, ResultSlot
+from query.calling.session_bounds import SessionBounds, SessionKey
+from query.kept import Kept
 from shared.catalog import Endpoint, ServerRecord
-from shared.errors import CallsExhausted, Delivery, ServerError, ServerTimeout, ServerUnreachable, ToolscaleError
+from shared.errors import (
+    CallsExhausted,
+    Delivery,
+    ServerError,
+    ServerTimeout,
+    ServerUnreachable,
+    SessionNotShared,
+    ToolscaleError,
+)
 from shared.text.invisible import mark_text
 from shared.upstream.auth import LISTING, SERVICE, Requester
 from shared.upstream.target import HttpTarget, StdioTarget, Target
@@ -28,6 +48,10 @@ if TYPE_CHECKING:
 LONG_SILENCE_S = 10.0
 # Lookups have threads of their own, since a name server may be slow.
 LOOKUP_THREADS = 16
+NOT_SHARED = (
+    "its entry declares it stateful, and it runs as a process, which no other replica of this service can use; "
+    "serve it over HTTP, or remove the label"
+)
 
 Dial = Callable[[str, Endpoint], Target]
 """Resolves a server's id and endpoint to an allowed target; blocks, and raises a ServerError."""
@@ -84,6 +108,7 @@ class CallResources:
 
     `on_failover` is called with the error of each replica that another replaces.
     `dialogue` asks the caller's client what a server asks in mid-call; without one, no client is asked.
+    `is_repeatable`: the tool declares that it changes nothing, or that a repetition changes nothing more.
     """
 
     progress: Progress
@@ -91,30 +116,44 @@ class CallResources:
     requester: Requester = LISTING
     on_failover: Callable[[ServerError], None] = _ignore
     dialogue: Dialogue | None = None
+    is_repeatable: bool = False
 
     @property
-    def caller(self) -> str:
-        """Return the caller whose call it is."""
-        return self.slot.owner
-
-
-class SessionKey(NamedTuple):
-    """A server, and the caller to whom a connection to it belongs; SERVICE: callers share it."""
-
-    server_id: str
-    owner: str
+    def session(self) -> str:
+        """Return the owner of the sessions that the call may use: its caller, or one of the clients of that."""
+        return self.requester.session or self.slot.owner
 
 
 class Sessions:
-    """The connections to servers, in one event loop: one for each server and identity of its requesters."""
+    """The connections to servers, in one event loop: one for each server, or for each of its callers.
+
+    `on_tools_changed` is called, in a thread, with a server that announces in a session that its tools have changed.
+    With `has_replicas`, this process is one of several, of which none can continue what the child of another keeps.
+    """
 
     def __init__(
-        self, resolve_target: Dial, authenticate: Authenticate, limits: CallLimits, admission: Admission
+        self,
+        resolve_target: Dial,
+        authenticate: Authenticate,
+        limits: CallLimits,
+        admission: Admission,
+        kept: Kept,
+        *,
+        on_tools_changed: Callable[[str], None] = lambda _: None,
+        has_replicas: bool = False,
     ) -> None:
         self._resolve_target, self._authenticate = resolve_target, authenticate
         self._limits = limits
         self._admission = admission
+        self.kept = KeptSessions(kept, self.start)
+        self._changed = ChangedServers(on_tools_changed, self.start)
+        self._has_replicas = has_replicas
         self._connections: dict[SessionKey, Connection] = {}
+        # By server, whether it assigns sessions over HTTP, as its last handshake showed.
+        self._assigns: dict[str, bool] = {}
+        # The stdio servers that have asked for the directories of their clients.
+        self._by_project: set[str] = set()
+        self._bounds = SessionBounds(limits)
         self._not_ended: dict[Connection, asyncio.Task[None]] = {}
         self._lookups: dict[tuple[str, Endpoint], asyncio.Task[Target]] = {}
         self._lookup_threads = anyio.CapacityLimiter(LOOKUP_THREADS)
@@ -141,7 +180,7 @@ class Sessions:
         if not deadline.is_connected:
             reason = _not_connected(target, deadline.connect_by - began, self._limits.start_timeout_s)
             raise ServerTimeout(server.server_id, reason).with_delivery(Delivery.NOT_SENT)
-        raise self._out_of_time(key_of(server.server_id, target), began, deadline, resources.slot)
+        raise self._out_of_time(server.server_id, began, deadline, resources)
 
     async def open(self, server: ServerRecord) -> None:
         """Return once the connection to a server is open, without a call.
@@ -151,7 +190,7 @@ class Sessions:
             ServerError: it cannot be opened.
         """
         with anyio.move_on_after(self._limits.timeout_s):
-            connection = await self._connection(server, await self._resolve(server, LISTING))
+            connection = await self._connection(server, await self._resolve(server, LISTING), LISTING)
             await connection.opened()
             return
         raise ServerTimeout(server.server_id, f"no connection within {self._limits.timeout_s:g} s")
@@ -174,6 +213,11 @@ class Sessions:
         if ending := [*self._not_ended.values(), *self._tasks]:
             await asyncio.wait(ending)
 
+    @property
+    def has_connections(self) -> bool:
+        """Return whether a connection is open, opens or ends."""
+        return bool(self._not_ended)
+
     def has_connection(self, server_id: str, requester: Requester) -> bool:
         """Return whether a connection of the requester to the server accepts calls."""
         connection = self._of(server_id, requester)
@@ -191,15 +235,37 @@ class Sessions:
             used.retire_if_silent_since(began)
         return True
 
+    def may_assign(self, server: ServerRecord) -> bool:
+        """Return whether the server may assign sessions; newer revisions have none."""
+        is_older = server.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        return is_older and self._assigns.get(server.server_id, True)
+
     def may_have_state(self, server_id: str, requester: Requester) -> bool:
         """Return whether the server may keep state for the requester's connection to it."""
         connection = self._of(server_id, requester)
         return connection is not None and connection.may_have_state
 
+    def session_of(self, server_id: str, requester: Requester) -> Connection | None:
+        """Return the open connection that the requester uses."""
+        connection = self._of(server_id, requester)
+        return connection if connection and connection.accepts_calls and connection.was_opened else None
+
     def _of(self, server_id: str, requester: Requester) -> Connection | None:
         """Return the requester's own connection to a server, or the one that requesters share."""
-        own = self._connections.get(SessionKey(server_id, requester.caller))
-        return own or self._connections.get(SessionKey(server_id, SERVICE))
+        for owner in filter(None, (requester.session, requester.project)):
+            if own := self._connections.get(SessionKey(server_id, owner)):
+                return own
+        is_own = self._assigns.get(server_id) or (server_id in self._by_project and requester.project)
+        return None if is_own else self._connections.get(SessionKey(server_id, SERVICE))
+
+    def _key(self, server_id: str, target: Target, requester: Requester) -> SessionKey:
+        """Return the key of the connection that the requester uses, as far as the server is known."""
+        owner = target.owner
+        if isinstance(target, HttpTarget) and (target.transport == "sse" or self._assigns.get(server_id)):
+            owner = owner or requester.session
+        elif isinstance(target, StdioTarget) and server_id in self._by_project:
+            owner = owner or requester.project
+        return SessionKey(server_id, owner)
 
     async def _resolve(self, server: ServerRecord, requester: Requester) -> Target:
         """Return the target for a requester; calls of one server share a lookup, which outlives their cancellation."""
@@ -219,7 +285,10 @@ class Sessions:
             lookup.add_done_callback(looked_up)
         try:
             target = await asyncio.shield(lookup)
-            return self._authenticate(target, server.server_id, server.labels, requester)
+            target = self._authenticate(target, server.server_id, server.labels, requester)
+            if self._has_replicas and isinstance(target, StdioTarget) and target.owner:
+                raise SessionNotShared(server.server_id, NOT_SHARED)
+            return target
         except ServerError as error:
             raise error.with_delivery(Delivery.NOT_SENT) from error
 
@@ -233,7 +302,7 @@ class Sessions:
     ) -> ResultT:
         for _ in range(2):
             deadline.connecting()
-            connection = await self._connection(server, target)
+            connection = await self._connection(server, target, resources.requester)
             try:
                 return await connection.call(send, resources, deadline)
             except NothingSent:
@@ -241,21 +310,69 @@ class Sessions:
         broke = ServerUnreachable(server.server_id, "the connection broke twice before the call was sent")
         raise broke.with_delivery(Delivery.NOT_SENT)
 
-    async def _connection(self, server: ServerRecord, target: Target) -> Connection:
-        server_id, key = server.server_id, key_of(server.server_id, target)
+    async def _connection(self, server: ServerRecord, target: Target, requester: Requester) -> Connection:
+        """Return the requester's connection to the server; where the handshake decides whose it is, after that.
+
+        Raises:
+            CallsExhausted: no further session or connection may be opened.
+        """
         while True:
+            key = self._key(server.server_id, target, requester)
             connection = self._connections.get(key)
-            if connection is not None and connection.accepts_calls and connection.is_for(target):
+            if connection is None or not connection.accepts_calls or not connection.is_for(target):
+                if connection is not None:
+                    connection.suspend()
+                if len(self._not_ended) >= self._limits.max_connections:
+                    await self._make_room()
+                    continue
+                connection = self._open(server, target, key, requester)
+            is_certain = bool(key.owner) or not _may_assign(target)
+            if is_certain or connection.is_settled:
                 return connection
-            if connection is not None:
-                connection.retire()
-            if len(self._not_ended) < self._limits.max_connections:
-                slot = self._admission.slot(f"server {server_id}")
-                connection = Connection(server_id, target, self._limits, slot, server.protocol_version)
-                self._connections[key] = connection
-                self._not_ended[connection] = self.start(self._keep(key, connection))
+            await connection.settled()
+            # its server may have assigned a session, which belongs to the requester who opened it
+            if not connection.was_opened or self._of(server.server_id, requester) is connection:
                 return connection
-            await self._make_room()
+
+    def _open(self, server: ServerRecord, target: Target, key: SessionKey, requester: Requester) -> Connection:
+        if key.owner:
+            self._bounds.admit(key, self._connections, is_process=isinstance(target, StdioTarget) and key.is_of_caller)
+        hooks = _Hooks(self, key, target, requester)
+        slot = self._admission.slot(f"server {key.server_id}")
+        connection = Connection(key.server_id, target, self._limits, slot, server.protocol_version, hooks)
+        self._connections[key] = connection
+        self._not_ended[connection] = self.start(self._keep(key, connection))
+        return connection
+
+    def opened(self, connection: Connection, key: SessionKey, requester: Requester) -> None:
+        """Give a session that the server has assigned to the requester for whom it was opened."""
+        self._assigns[key.server_id] = connection.has_session_id
+        if connection.has_session_id:
+            self._give(connection, key, requester.session)
+
+    def asks_for_roots(self, connection: Connection, key: SessionKey, requester: Requester) -> None:
+        """Give a process that works in the directories of its client to the clients of the same one."""
+        self._by_project.add(key.server_id)
+        self._give(connection, key, requester.project)
+
+    def _give(self, connection: Connection, key: SessionKey, owner: str) -> None:
+        """Let a connection that callers share belong to an owner."""
+        if not key.owner and owner and self._connections.get(key) is connection:
+            del self._connections[key]
+            own = SessionKey(key.server_id, owner)
+            self._connections[own] = connection
+            self._bounds.used(own)
+
+    def tools_changed(self, server_id: str) -> None:
+        """Request a reconciliation of a server whose tools have changed."""
+        self._changed.add(server_id)
+
+    def kept_session(self, key: SessionKey, target: Target, requester: Requester) -> KeptSession | None:
+        """Return the session of the requester that replicas share; None where the server cannot have one."""
+        owner = key.owner or requester.session
+        if not owner or not isinstance(target, HttpTarget) or not _may_assign(target):
+            return None
+        return self.kept.of(key.server_id, owner, target)
 
     async def _keep(self, key: SessionKey, connection: Connection) -> None:
         try:
@@ -264,39 +381,71 @@ class Sessions:
             _log.exception("connection_failed", server=key.server_id)
         finally:
             del self._not_ended[connection]
-            if self._connections.get(key) is connection:
-                del self._connections[key]
+            for own in [own for own, other in self._connections.items() if other is connection]:
+                del self._connections[own]
+                if not connection.can_be_continued:
+                    self._bounds.ended(own)
 
     async def _make_room(self) -> None:
-        """Wait until a connection has ended; retire the least recently used one if none is ending.
+        """Wait until a connection has ended; close the least recently used one that keeps nothing, if none is ending.
 
         Raises:
-            CallsExhausted: all connections are in use.
+            CallsExhausted: all connections are in use, or keep the state of callers.
         """
-        unused = [connection for connection in self._not_ended if connection.in_flight == 0]
+        own = {connection for key, connection in self._connections.items() if key.is_of_caller}
+        unused = [
+            connection
+            for connection in self._not_ended
+            if connection.in_flight == 0
+            and (connection not in own or connection.can_be_continued or not connection.may_have_state)
+        ]
         if not unused:
             held = f"all {self._limits.max_connections} connections to servers are in use"
             raise CallsExhausted(f"{held}; call again in a few seconds")
         if all(connection.accepts_calls for connection in unused):
-            min(unused, key=lambda connection: connection.last_used).retire()
+            min(unused, key=lambda connection: connection.last_used).suspend()
         await asyncio.wait(self._not_ended.values(), return_when=asyncio.FIRST_COMPLETED)
 
-    def _out_of_time(self, key: SessionKey, began: float, deadline: CallDeadline, slot: ResultSlot) -> ToolscaleError:
-        used = self._connections.get(key)
+    def _out_of_time(
+        self, server_id: str, began: float, deadline: CallDeadline, resources: CallResources
+    ) -> ToolscaleError:
+        used, slot = self._of(server_id, resources.requester), resources.slot
         if self._waits_for_slot(used, slot):
             return self._admission.no_slot()
         if used:
             used.retire_if_silent_since(began)
-        return ServerTimeout(key.server_id, deadline.reason)
+        return ServerTimeout(server_id, deadline.reason)
 
     @staticmethod
     def _waits_for_slot(used: Connection | None, slot: ResultSlot) -> bool:
         return slot.is_waiting or (used is not None and used.waits_for_slot)
 
 
-def key_of(server_id: str, target: Target | None) -> SessionKey:
-    """Return the key of the connection that leads to a target."""
-    return SessionKey(server_id, target.identity if isinstance(target, HttpTarget) else SERVICE)
+class _Hooks(SessionHooks):
+    """What the sessions do with one of them, which a requester opened."""
+
+    def __init__(self, sessions: Sessions, key: SessionKey, target: Target, requester: Requester) -> None:
+        self.kept = sessions.kept_session(key, target, requester)
+        self._sessions, self._key, self._requester = sessions, key, requester
+        self._may_assign = _may_assign(target)
+
+    @override
+    def opened(self, connection: Connection) -> None:
+        if self._may_assign:
+            self._sessions.opened(connection, self._key, self._requester)
+
+    @override
+    def asks_for_roots(self, connection: Connection) -> None:
+        self._sessions.asks_for_roots(connection, self._key, self._requester)
+
+    @override
+    def tools_changed(self) -> None:
+        self._sessions.tools_changed(self._key.server_id)
+
+
+def _may_assign(target: Target) -> bool:
+    """Return whether the server may assign sessions by an id."""
+    return isinstance(target, HttpTarget) and target.transport == "streamable-http"
 
 
 def _not_connected(target: Target | None, waited_s: float, start_timeout_s: float) -> str:

@@ -6,8 +6,9 @@ if its tool declares that a repetition changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +19,7 @@ from query.calling.connection import CallDeadline, ResultT, Send
 from query.calling.dialogue import WaitingCalls
 from query.calling.limits import Admission, CallLimits
 from query.calling.sessions import Authenticate, CallResources, Dial, Sessions
+from query.kept import Kept
 from shared.catalog import ServerRecord
 from shared.errors import (
     PERHAPS_CARRIED_OUT,
@@ -30,7 +32,9 @@ from shared.errors import (
 from shared.upstream.target import STDIO_START_TIMEOUT_S
 
 if TYPE_CHECKING:
+    from shared.catalog import ToolDefinition
     from shared.settings import Settings
+    from shared.upstream.auth import Requester
     from shared.upstream.dial import Dialler
 
 # One of these shares of the remaining time limits the connection to a replica, while others are left.
@@ -45,13 +49,32 @@ class Upstreams:
     """Sends calls of tools and reads of resources to the servers that own them. Only for one event loop at a time."""
 
     def __init__(
-        self, resolve_target: Dial, limits: CallLimits, authenticate: Authenticate = lambda target, *_: target
+        self,
+        resolve_target: Dial,
+        limits: CallLimits,
+        authenticate: Authenticate = lambda target, *_: target,
+        kept: Kept | None = None,
+        *,
+        on_tools_changed: Callable[[str], None] = lambda _: None,
+        has_replicas: bool = False,
     ) -> None:
-        """The first call of a server opens the connection to it."""
+        """The first call of a server opens the connection to it; `kept` has the sessions that replicas share.
+
+        `on_tools_changed` and `has_replicas` are those of `Sessions`.
+        """
         self.admission = Admission(limits.per_caller, limits.large_at_once)
         self.waiting = WaitingCalls()
         self._timeout_s = limits.timeout_s
-        self._sessions = Sessions(resolve_target, authenticate, limits, self.admission)
+        self._sessions = Sessions(
+            resolve_target,
+            authenticate,
+            limits,
+            self.admission,
+            kept or Kept(),
+            on_tools_changed=on_tools_changed,
+            has_replicas=has_replicas,
+        )
+        self._has_replicas = has_replicas
         self._breaker = CircuitBreaker()
         self._choice = ReplicaChoice(self._breaker, keep_s=limits.idle_s)
         self._blocks = 0
@@ -68,6 +91,25 @@ class Upstreams:
                 self.waiting.end_all()
                 with anyio.CancelScope(shield=True):  # a cancelled server must not leave a process behind
                     await self._sessions.aclose()
+
+    @property
+    def has_connections(self) -> bool:
+        """Return whether a connection to a server is open, opens or ends."""
+        return self._sessions.has_connections
+
+    def has_changed_tools(self, server_id: str, requester: Requester) -> bool:
+        """Return whether a server has announced, in a session that the requester uses, that its tools have changed."""
+        session = self._sessions.session_of(server_id, requester)
+        return session is not None and session.tools.have_changed
+
+    async def session_tool(self, name: str, server_id: str, requester: Requester) -> ToolDefinition | None:
+        """Return the tool that a server has in a session that the requester uses; None without either.
+
+        Raises:
+            ServerError: the session's tools cannot be listed.
+        """
+        session = self._sessions.session_of(server_id, requester)
+        return await session.tool_named(name) if session else None
 
     async def call(
         self,
@@ -89,6 +131,7 @@ class Upstreams:
             ServerError: the only replica failed, or a replica answered with an error.
             CallsExhausted: too many large results in memory, or no connection is free and none leads to a replica.
         """
+        resources = replace(resources, is_repeatable=is_repeatable)
         timeout_s = timeout_s or self._timeout_s
         limit = CallDeadline(timeout_s, anyio.current_time() + timeout_s)
         if len(replicas) == 1:
@@ -120,14 +163,15 @@ class Upstreams:
         """Try the best of these replicas; if no connection is free for it, the best of those with a connection."""
         deadline = _deadline(limit, len(replicas))
         try:
-            replica = self._choice.choose(replicas, resources.caller)
+            await self._recall(replicas, resources.session)
+            replica = self._choice.choose(replicas, resources.session)
             return await self._attempt_observed(send, replica, resources, deadline)
         except CallsExhausted:
             requester, sessions = resources.requester, self._sessions
             connected = [other for other in replicas if sessions.has_connection(other.server_id, requester)]
             if deadline.is_connected or not connected:  # a connected call may have been sent
                 raise
-        replica = self._choice.choose(connected, resources.caller)
+        replica = self._choice.choose(connected, resources.session)
         return await self._attempt_observed(send, replica, resources, _deadline(limit, len(replicas)))
 
     async def _attempt_observed(
@@ -145,7 +189,7 @@ class Upstreams:
             raise
         except anyio.get_cancelled_exc_class():
             if self._sessions.note_cancellation(replica.server_id, began, resources.slot, resources.requester):
-                self._choice.give_up(resources.caller, replica)
+                self._choice.give_up(resources.session, replica)
             raise
         self._note_answer(replica, resources)
         return answer
@@ -158,8 +202,21 @@ class Upstreams:
 
     def _note_answer(self, replica: ServerRecord, resources: CallResources) -> None:
         self._breaker.succeeded(replica.server_id)
-        if self._sessions.may_have_state(replica.server_id, resources.requester):
-            self._choice.remember(resources.caller, replica)
+        if not self._sessions.may_have_state(replica.server_id, resources.requester):
+            return
+        if self._choice.remember(resources.session, replica) and self._has_replicas:
+            noted = self._sessions.kept.note_replica(resources.session, replica.catalog_digest, replica.server_id)
+            self._sessions.start(noted)
+
+    async def _recall(self, replicas: Sequence[ServerRecord], session: str) -> None:
+        """Learn which replica has the session of a caller, of which another process of this service knows."""
+        is_possible = self._has_replicas and any(map(self._sessions.may_assign, replicas))
+        if not is_possible or self._choice.remembers(session, replicas):
+            return
+        last = await self._sessions.kept.last_replica(session, replicas[0].catalog_digest)
+        for replica in replicas:
+            if replica.server_id == last:
+                self._choice.remember(session, replica)
 
     def _start_probe(self, replicas: Sequence[ServerRecord]) -> None:
         """Open a connection, in the background, to an avoided replica whose time is over."""
@@ -183,15 +240,24 @@ class Upstreams:
             self._breaker.end_probe(replica.server_id, is_open=is_open)
 
 
-def upstreams_of(settings: Settings, dialler: Dialler) -> Upstreams:
-    """Return the upstreams with the operator's limits."""
+def upstreams_of(
+    settings: Settings, dialler: Dialler, kept: Kept, on_tools_changed: Callable[[str], None] = lambda _: None
+) -> Upstreams:
+    """Return the upstreams with the operator's limits; the others are those of `Upstreams`."""
     limits = CallLimits(
         timeout_s=settings.call_timeout_s,
         start_timeout_s=STDIO_START_TIMEOUT_S,
         max_connections=settings.call_max_connections,
         per_caller=settings.call_max_per_caller,
     )
-    return Upstreams(dialler.target, limits, dialler.authenticated)
+    return Upstreams(
+        dialler.target,
+        limits,
+        dialler.authenticated,
+        kept,
+        on_tools_changed=on_tools_changed,
+        has_replicas=settings.redis_url is not None,
+    )
 
 
 def _deadline(limit: CallDeadline, replicas_left: int) -> CallDeadline:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import anyio
 from mcp.types import CallToolResult, ResourceLink, Tool, ToolAnnotations
 from pydantic import ValidationError
-from starlette.requests import Request
 
 from query.answers.links import Links
 from query.calling.call import (
@@ -19,14 +18,15 @@ from query.calling.call import (
     ToolResult,
     call_tool,
     check_parameters,
-    resolve_tool,
 )
 from query.questions import check_capabilities
 from query.tool import ALWAYS_LOADED, CATALOGUE_UNREACHABLE, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
 from query.tools.confirm import CallToConfirm, confirm, give_back
 from query.tools.revisions import for_protocol
-from query.tools.server_request import ServerRequest, at_servers_of, given_to, questions_of
+from query.tools.server_request import ServerRequest, at_servers_of, given_to, questions_of, requester_of
+from query.tools.session_tool import resolve_called_tool
+from query.tools.sign_in import SignInOfCall
 from query.turns import run_in_thread
 from shared.errors import (
     ArgumentsInvalid,
@@ -36,10 +36,8 @@ from shared.errors import (
     ServerError,
     SignInRequired,
     ToolNotFound,
-    ToolscaleError,
 )
 from shared.quoting import quoted_name
-from shared.upstream.auth import Challenge
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
@@ -57,11 +55,6 @@ CALL_TOOL = Tool(
     # the hints describe the tools behind it
     annotations=ToolAnnotations(title="Call a tool", read_only_hint=False, destructive_hint=True, open_world_hint=True),
     _meta=ALWAYS_LOADED,
-)
-
-SIGN_IN = (
-    "The server {server} needs a sign-in, so the call was not sent. Ask the user to open this link within five "
-    "minutes, and call the tool again afterwards: {link}"
 )
 
 
@@ -94,8 +87,6 @@ class CallTool(ToolHandler):
                 return await self._result(request, context, audit)
         except ArgumentsInvalid as error:
             return error_result(f"{quoted_name(audit.tool)}: {error}")
-        except SignInRequired as error:
-            return await self._sign_in(error, context)
         except (ServerError, ToolNotFound, CallsExhausted, IndexUnavailable) as error:
             check_capabilities(error, context.mcp_context.protocol_version)
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
@@ -109,8 +100,9 @@ class CallTool(ToolHandler):
             InputRequired, ClientNotAsked, CallNotConfirmed: of a question to the caller's client.
             StateInvalid: the request answers no question about this call.
         """
-        caller, kept = context.caller, self._catalogue.response_policy.kept
-        resolved = await run_in_thread(caller.name, resolve_tool, request, caller, self._catalogue)
+        caller, catalogue, kept = context.caller, self._catalogue, self._catalogue.response_policy.kept
+        requester = requester_of(caller, context.mcp_context)
+        resolved = await resolve_called_tool(request, caller, requester, catalogue, self._upstreams)
         audit.set_tool(resolved)
         await run_in_thread(caller.name, check_parameters, request, resolved)
         questions = _questions(request, resolved, context, kept)
@@ -121,6 +113,8 @@ class CallTool(ToolHandler):
         to_confirm = _to_confirm(request, resolved, context)
         if resolved.action == "ask" and not server_request.is_sent:
             await confirm(to_confirm, questions, asked, kept)
+        sign_in = SignInOfCall(self._flows, catalogue.pinned().index, context, questions)
+        await sign_in.finish(asked)
         given, meta = given_to(asked, questions), context.mcp_context.meta
 
         def send(resources: CallResources) -> Awaitable[tuple[ToolResult, str]]:
@@ -129,31 +123,16 @@ class CallTool(ToolHandler):
         try:
             result, server_id = await server_request.result(send)
         except (CallsExhausted, ServerError) as error:
+            failure = await sign_in.ask(error) if isinstance(error, SignInRequired) else error
             if resolved.action == "ask" and error.delivery is Delivery.NOT_SENT:
                 await anyio.to_thread.run_sync(give_back, to_confirm, kept)
-            raise
+            raise failure from error
         audit.set_result(result, server_id)
         if any(isinstance(block, ResourceLink) for block in result.content):
             # links to the server that returned the result, in place of that server's URIs
             links = Links(caller.name, kept)
             result = await anyio.to_thread.run_sync(links.in_result, result, f"{server_id}:{audit.tool}")
         return for_protocol(result, context.mcp_context.protocol_version, server_id)
-
-    async def _sign_in(self, needed: SignInRequired, context: ToolCallContext) -> CallToolResult:
-        """Return an error result with a link by which the caller's user signs in, or why there is none."""
-        request: object = context.mcp_context.request
-        caller, index = context.caller, self._catalogue.pinned().index
-        server = await run_in_thread(caller.name, index.server, needed.server_id)
-        if self._flows is None or server is None or not isinstance(request, Request):
-            return error_result(str(needed))
-        try:
-            owner = self._flows.permitted_owner(server, request, caller)
-            address = self._flows.address(request)
-            challenge = needed.challenge if isinstance(needed.challenge, Challenge) else None
-            ticket = await self._flows.begin(server, owner, caller, address, challenge)
-        except ToolscaleError as error:
-            return error_result(str(error))
-        return error_result(SIGN_IN.format(server=quoted_name(needed.server_id), link=ticket.link))
 
 
 def _questions(request: CallRequest, resolved: ResolvedTool, context: ToolCallContext, kept: Kept) -> Questions:

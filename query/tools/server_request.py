@@ -115,8 +115,13 @@ def questions_of(context: ToolCallContext, kept: Kept, *request: str) -> Questio
 def requester_of(caller: Caller, context: ServerRequestContext[Any]) -> Requester:
     """Return for whom a server is called: the caller, with the headers of his request."""
     request: object = context.request
-    headers = dict(request.headers) if isinstance(request, HTTPConnection) else {}
-    return Requester(caller.identity, headers)
+    client, headers = caller.client, dict[str, str]()
+    if isinstance(request, HTTPConnection):
+        headers = dict(request.headers)
+        # clients without a token, or another name, are told apart as far as their addresses differ
+        client = client or (request.client.host if request.client else "")
+    session = caller.name if caller.has_token else f"{caller.name} {client}"
+    return Requester(caller.identity, headers, session, caller.directory)
 
 
 def given_to(asked: Asked | None, questions: Questions) -> ClientInput:

@@ -21,16 +21,29 @@ from pydantic import (
 if TYPE_CHECKING:
     import httpx2
 
+PROJECT_OWNER = "directory "
+"""Begins the owner of what the clients of one directory share; no caller's name has a space."""
+
 SERVICE = ""
 """The caller of requests that the service makes for itself, such as listings, and of its own sign-in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """For whom a server is contacted: a caller with the headers of its request, by lower-case name; or the service."""
+    """For whom a server is contacted: a caller with the headers of its request, by lower-case name; or the service.
+
+    `session` is the owner of the caller's sessions with servers. `directory` is the project that its client is in.
+    """
 
     caller: str = SERVICE
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    session: str = SERVICE
+    directory: str | None = None
+
+    @property
+    def project(self) -> str:
+        """Return the owner of a process that clients of one directory share; empty without a directory."""
+        return f"{PROJECT_OWNER}{self.directory}" if self.directory else SERVICE
 
 
 LISTING = Requester()

@@ -112,14 +112,21 @@ class Dialler:
     def authenticated(
         self, target: Target, server_id: str, labels: Mapping[str, str], requester: Requester = LISTING
     ) -> Target:
-        """Return the target with the tokens or headers of the requester; an `Authorization` of the operator stays."""
-        if isinstance(target, StdioTarget) or self._sign_ins is None:
+        """Return the target as the requester may use it: with its tokens or headers, or a process of its own.
+
+        An `Authorization` of the operator stays.
+        """
+        options = self._read_options(server_id, labels)
+        if isinstance(target, StdioTarget):
+            return _process_for(target, requester, is_stateful=options.is_stateful)
+        if self._sign_ins is None:
             return target
-        auth = self._read_options(server_id, labels).auth
+        auth = options.auth
         owner = requester.caller if auth.type == "caller" else SERVICE
-        identity = requester.caller if auth.type != "service" else SERVICE
         passed = {name: value for name in auth.headers if (value := requester.headers.get(name.lower()))}
-        target = replace(target, headers={**target.headers, **passed}, identity=identity)
+        session = requester.session or requester.caller
+        whose = session if auth.type != "service" else SERVICE
+        target = replace(target, headers={**target.headers, **passed}, owner=whose)
         if any(name.lower() == "authorization" for name in target.headers):
             return target
         has_machine = auth.credential is not None and owner == SERVICE
@@ -186,6 +193,16 @@ def store_addresses(settings: Settings) -> frozenset[tuple[str, int]]:
     nodes = map(urlsplit, addresses(settings.qdrant_url or ""))
     stores += ((node.hostname or "", node.port or 0) for node in nodes)
     return frozenset(stores)
+
+
+def _process_for(target: StdioTarget, requester: Requester, *, is_stateful: bool) -> StdioTarget:
+    """Return the target as a process of the requester, of its project, or of all callers."""
+    owner = requester.session if is_stateful else SERVICE
+    if not target.depends_on_project:
+        return replace(target, owner=owner)
+    # without a project, as for a listing, the one that this process was started in
+    in_project = target.in_project(requester.directory or str(Path.cwd()))
+    return replace(in_project, owner=owner or requester.project)
 
 
 def open_transport(

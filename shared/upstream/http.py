@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _CONNECT_S = 5.0
 _NOTIFICATION_S = 5.0
 _NOTIFICATION_BYTES = 4 << 10
+_WORDS_BYTES = 4 << 10
+_WORDS_S = 2.0
 _CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CHALLENGE_CHARACTERS = 4_000
 # The server received nothing.
@@ -173,6 +175,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         self._max_bytes = max_bytes
         self._state = state
         self._returns_redirects = returns_redirects
+        self._is_open = False  # a session that is continued
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request to one of the target's addresses.
@@ -183,9 +186,12 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         """
         if _origin(request.url) != self._origin:
             raise self._state.fail(AddressForbidden(self._state.server_id, "sends us on to another origin"))
+        if known := self._answered_here(request):
+            return known
         response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
         try:
             self._check_response(request, response)
+            await self._read_words(request, response)
         except BaseException:
             await response.aclose()
             raise
@@ -203,6 +209,38 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._inner.aclose()
+
+    def _answered_here(self, request: httpx2.Request) -> httpx2.Response | None:
+        """Return the response to a request that an open session does not need: its handshake, or its end."""
+        state = self._state
+        if request.method == "DELETE" and not state.ends_session:
+            return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
+        if request.method != "POST" or state.continued is None or self._is_open:
+            return None
+        message: dict[str, object] = json.loads(request.content)
+        if message.get("method") == "initialize":
+            state.session_id = state.continued.session_id
+            answer = {"jsonrpc": "2.0", "id": message["id"], "result": state.continued.initialized}
+            return httpx2.Response(
+                HTTPStatus.OK, headers={MCP_SESSION_ID: state.session_id}, json=answer, request=request
+            )
+        self._is_open = True  # with `notifications/initialized`
+        return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+    async def _read_words(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        """Keep the beginning of an error's body, which says what is wrong; the SDK reads it in one form only."""
+        exchange = current_exchange.get()
+        if request.method != "POST" or exchange is None or exchange.http_status is None:
+            return
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        body, rest = b"", response.stream.__aiter__()
+        with anyio.move_on_after(_WORDS_S), suppress(httpx2.HTTPError):
+            async for chunk in rest:
+                body += chunk
+                if len(body) >= _WORDS_BYTES:
+                    break
+        exchange.words = body[:_WORDS_BYTES].decode("utf-8", "replace")
+        response.stream = _Read(body, rest, response.stream)
 
     async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
         """Send a notification or an answer with a short timeout, since the SDK sends nothing until it returns."""
@@ -248,7 +286,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
             state.note_status(status, _challenge(response) if status in _CHALLENGES else None)
-            state.has_session_id |= MCP_SESSION_ID in response.headers
+            state.session_id = response.headers.get(MCP_SESSION_ID, state.session_id)
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
             raise state.fail(status_error(state, response.status_code, challenge=_challenge(response)))
         if request.method == "GET":
@@ -296,6 +334,21 @@ class _CappedBody(httpx2.AsyncByteStream):
             await self._state.wait_for_slot(size_bytes, self._meter.nodes)
             if self._kept:
                 self._kept.add(chunk)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _Read(httpx2.AsyncByteStream):
+    """A body whose beginning has been read."""
+
+    def __init__(self, begin: bytes, rest: AsyncIterator[bytes], body: httpx2.AsyncByteStream) -> None:
+        self._begin, self._rest, self._body = begin, rest, body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._begin
+        async for chunk in self._rest:
             yield chunk
 
     async def aclose(self) -> None:

@@ -38,7 +38,7 @@ from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.service.files import FileSignature, file_signature
 from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions, restricts_tools
-from shared.upstream.target import HttpTarget, StdioTarget, Target
+from shared.upstream.target import PROJECT, HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 
 SOURCE = OPERATOR_SOURCE
@@ -298,7 +298,8 @@ def is_disabled(raw: object) -> bool:
 def variables_of(raw: object) -> frozenset[str]:
     """Return the environment variables that an entry requires: those without a default."""
     if isinstance(raw, str):
-        return frozenset(match["name"] for match in _VARIABLE.finditer(raw) if match["default"] is None)
+        found = [match for match in _VARIABLE.finditer(raw) if match.group() != PROJECT]
+        return frozenset(match["name"] for match in found if match["default"] is None)
     if isinstance(raw, list):
         return frozenset[str]().union(*map(variables_of, _ANY_LIST.validate_python(raw)))
     if isinstance(raw, dict):
@@ -362,6 +363,8 @@ def _server(name: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncem
         return announced, target
     if entry.url is None:
         raise ConfigInvalid(f"{name}: expected a 'command' (stdio) or a 'url' (HTTP)")
+    if any(PROJECT in text for text in (entry.url, *entry.headers.values())):
+        raise ConfigInvalid(f"{name}: {PROJECT} is for servers with a 'command'; write the URL without it")
     transport: Literal["sse", "streamable-http"] = "sse" if entry.type == "sse" else "streamable-http"
     announced = ServerAnnouncement(
         server_id=own_id, transport=transport, url=shown, groups=entry.groups, labels=entry.labels
@@ -388,6 +391,8 @@ def _expand(value: Any, environ: Mapping[str, str], server: str) -> Any:
         def replacement(match: re.Match[str]) -> str:
             default: str | None = match["default"]
             found = environ.get(match["name"], default)
+            if found is None and match.group() == PROJECT:
+                return PROJECT  # each client has another
             if found is None:
                 raise ConfigInvalid(f"{server}: the environment variable {match['name']} is not set")
             return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import httpx2
@@ -94,13 +94,23 @@ _log = structlog.get_logger()
 class HttpExchange:
     """The state of one HTTP request of a session.
 
-    `sent` is true once it may have reached the server.
-    `http_status` is the status of an error response, and `challenge` that of 401 or 403.
+    `sent` is true once it may have reached the server. `request_id` is that of JSON-RPC.
+    `http_status` is the status of an error response, `challenge` that of 401 or 403, and `words` begin its body.
     """
 
     sent: bool = False
+    request_id: str | int | None = None
     http_status: int | None = None
     challenge: Challenge | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSession:
+    """A session that an HTTP server of the handshake era has assigned: its id, and the result of `initialize`."""
+
+    session_id: str
+    initialized: Mapping[str, Any]
 
 
 class Allowance:
@@ -160,8 +170,9 @@ class SessionState:
     `protocol_violation` describes invalid output since the last valid message.
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
-    then the child may be an installer. `on_started` is called at that message. `has_session_id` is true once an HTTP
-    server has assigned one. With `last_event`, messages that a strict parser rejects are parsed leniently.
+    then the child may be an installer. `on_started` is called at that message. With `last_event`, messages that a
+    strict parser rejects are parsed leniently. `session_id` is that which an HTTP server has assigned; with
+    `continued`, the session is an earlier one, and without `ends_session`, it may be continued later.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
     `has_tokens` is true where a person can sign in; `on_token` is called with each access token that is used.
     """
@@ -179,7 +190,9 @@ class SessionState:
     may_hold_large: Callable[[], bool] = field(default=lambda: True, repr=False)
     on_started: Callable[[], None] = field(default=lambda: None, repr=False)
     is_started: bool = False
-    has_session_id: bool = False
+    session_id: str | None = None
+    continued: HttpSession | None = None
+    ends_session: bool = True
     last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)

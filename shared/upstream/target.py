@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 SHORTEST = 8
 """Minimum characters of a credential; hiding shorter values would make messages unreadable."""
 
+PROJECT = "${workspaceFolder}"
+"""The variable of Cursor and VS Code for the directory that a client works in."""
+
 STDIO_START_TIMEOUT_S = 300.0
 """Until a stdio server's first message, unless its last start succeeded: `npx` and `uvx` install packages first."""
 
 _CREDENTIAL_NAME = re.compile(
     r"key(?!w|b)|token(?!i)|secret|passw|pwd|auth(?!or(?!i))|credential|cookie", re.IGNORECASE
 )
+_RELATIVE = ("./", "../", ".\\", "..\\")
 _PATH = re.compile(r"(~|\.{1,2})?/[^\s:]*")
 _PLAIN_NAME = re.compile(r"@?[a-z]+([-_./@][a-z]+)*")
 _SIMILAR = 0.6
@@ -38,7 +42,8 @@ _SIMILAR = 0.6
 class StdioTarget:
     """A server that is a child process, with the variables that children inherit and `env`.
 
-    `log` is the file for the child's stderr, if it is kept.
+    `log` is the file for the child's stderr, if it is kept. A process belongs to its `owner`; callers share it if that
+    is empty.
     """
 
     command: str
@@ -46,20 +51,46 @@ class StdioTarget:
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
     log: Path | None = field(default=None, compare=False, repr=False)
+    owner: str = ""
+
+    @property
+    def depends_on_project(self) -> bool:
+        """Return whether it has the variable of the client's project, or a path that is relative to it."""
+        texts = (self.command, *self.args, *self.env.values(), self.cwd or "")
+        if any(PROJECT in text for text in texts):
+            return True
+        if self.cwd is not None:
+            return not Path(self.cwd).is_absolute()
+        return any(text.startswith(_RELATIVE) for text in (self.command, *self.args))
+
+    def in_project(self, directory: str) -> StdioTarget:
+        """Return the target with its variable replaced, and its paths relative to this directory."""
+
+        def replaced(text: str) -> str:
+            return text.replace(PROJECT, directory)
+
+        return replace(
+            self,
+            command=replaced(self.command),
+            args=tuple(map(replaced, self.args)),
+            env={name: replaced(value) for name, value in self.env.items()},
+            cwd=str(Path(directory, replaced(self.cwd or ""))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
     """A server behind a URL. Connections use only `addresses`, if given, in their order.
 
-    With `tokens`, each request carries the access token of `identity`: a caller, or the service (empty).
+    With `tokens`, each request carries an access token. The credentials are those of the `owner`: of the service, and
+    of all callers, if it is empty.
     """
 
     url: str = field(repr=False)
     transport: Literal["streamable-http", "sse"] = "streamable-http"
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     addresses: tuple[str, ...] = ()
-    identity: str = ""
+    owner: str = ""
     tokens: Tokens | None = field(default=None, compare=False, repr=False)
 
 

@@ -202,7 +202,8 @@ def test_before_the_service_is_there_the_operator_gets_the_list_unless_it_has_a_
 
 def test_the_secret_makes_the_operator_with_its_groups_and_toolset_and_nothing_else_does(tmp_path: Path) -> None:
     async def whose(_: Request, caller: Caller) -> JSONResponse:
-        return JSONResponse([caller.name, None if caller.groups is None else sorted(caller.groups), caller.toolset])
+        groups = None if caller.groups is None else sorted(caller.groups)
+        return JSONResponse([caller.name, groups, caller.toolset, caller.client, caller.directory])
 
     def app_with(authentication: Authentication | None) -> ASGIApp:
         with closing(HttpListener(socket.socket(), authentication)) as listener:
@@ -214,13 +215,14 @@ def test_the_secret_makes_the_operator_with_its_groups_and_toolset_and_nothing_e
         return response.status_code, response.json()
 
     limits = {"toolscale_groups": "dev,%C3%A9", "toolscale_toolset": "small"}
+    limits |= {"toolscale_session": "one", "toolscale_directory": "/home/ann/%C3%A9"}
     secret = {"authorization": "Bearer s3cret"}
     open_app, with_tokens = app_with(None), app_with(static(tmp_path / "tokens.toml"))
     for app in (open_app, with_tokens):
-        assert asked(app, **secret) == (200, ["operator", None, None])
-        assert asked(app, **secret, **limits) == (200, ["operator", ["dev", "é"], "small"])
+        assert asked(app, **secret) == (200, ["operator", None, None, "", None])
+        assert asked(app, **secret, **limits) == (200, ["operator", ["dev", "é"], "small", "one", "/home/ann/é"])
         assert asked(app, **secret, toolscale_groups="")[1][1] == []
-    assert asked(open_app, authorization="Bearer s3cre", **limits) == (200, ["anyone", None, None])
+    assert asked(open_app, authorization="Bearer s3cre", **limits) == (200, ["anyone", None, None, "", None])
     assert asked(with_tokens, authorization="Bearer s3cre", **limits)[0] == 401
 
 

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from typing_extensions import override
@@ -139,10 +140,31 @@ def test_requests_carry_the_secret_the_limits_and_the_revision_of_the_client(tmp
     first, second, third = [headers for _, headers in client.server.received]
     assert first["Authorization"].startswith("Bearer ")
     assert (first["Toolscale-Groups"], first["Toolscale-Toolset"]) == ("dev,%C3%A9", "small")
+    assert len(first["Toolscale-Session"]) == 32
+    assert {each["Toolscale-Session"] for each in (second, third)} == {first["Toolscale-Session"]}
+    assert unquote(third["Toolscale-Directory"]) == str(Path.cwd())
     assert "MCP-Protocol-Version" not in first
     assert second["MCP-Protocol-Version"] == "2025-11-25"
     assert third["MCP-Protocol-Version"] == "2026-07-28"
     assert (third["Mcp-Method"], third["Mcp-Name"]) == ("tools/call", "=?base64?w6k=?=")
+
+
+def test_a_service_elsewhere_does_not_learn_the_directory_of_the_client(tmp_path: Path) -> None:
+    received: list[dict[str, str]] = []
+
+    def answer(handler: Handler, message: Message) -> None:
+        received.append(dict(handler.headers.items()))
+        handler.result(message)
+
+    with ScriptedServer(answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        elsewhere = Place(tmp_path, own_url=f"http://127.0.0.1:{server.server_port}", has_servers=True)
+        request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+        Proxy(elsewhere, None, None, io.BytesIO()).run([request + b"\n"], last_answers_s=30)
+        server.shutdown()
+
+    assert received
+    assert not {"Toolscale-Session", "Toolscale-Directory"} & received[-1].keys()
 
 
 @pytest.mark.parametrize("limits", [{"groups": "dev"}, {"toolset": "small"}])

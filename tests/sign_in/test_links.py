@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from mcp.types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
 from shared.upstream.auth import Auth
 from shared.upstream.sign_ins import SecretKey, SignIns, SqliteEntries
@@ -57,6 +58,37 @@ async def test_a_caller_signs_in_by_the_link_of_a_call_and_acts_as_himself(
     assert others.is_error
     link_in(others)
     assert service.resyncs == ["mine"]
+
+
+async def test_a_client_that_can_open_links_shows_the_link_and_gets_the_result(
+    service: Service, http: httpx2.AsyncClient
+) -> None:
+    opened: list[str] = []
+
+    async def user(context: object, params: ElicitRequestParams) -> ElicitResult:
+        del context
+        assert isinstance(params, ElicitRequestURLParams)
+        opened.append(params.url)
+        await agree(http, params.url, "ann", "ann@example.org")
+        return ElicitResult(action="accept")
+
+    result = await called(service, "ann", "mine:whoami", user)
+
+    assert text_of(result) == "ann@example.org"
+    assert len(opened) == 1
+
+
+async def test_a_user_who_declines_the_link_gets_no_call(service: Service, http: httpx2.AsyncClient) -> None:
+    del http
+
+    async def user(context: object, params: ElicitRequestParams) -> ElicitResult:
+        del context, params
+        return ElicitResult(action="decline")
+
+    result = await called(service, "ann", "mine:whoami", user)
+
+    assert result.is_error
+    assert "declined" in text_of(result)
 
 
 async def test_a_link_is_good_once_and_for_its_caller_alone(service: Service, http: httpx2.AsyncClient) -> None:

@@ -59,9 +59,9 @@ async def test_named_headers_reach_their_server_and_no_other(tmp_path: Path) -> 
         urls = {"passed": url, "plain": url}
         service = signing_in(tmp_path, urls, sign_ins, {"ann": USER, "bob": USER}, auth)
         async with http_client(service.app):
-            by_ann = text_of(await called(service, "ann", "passed:whoami", **SENT))
+            by_ann = text_of(await called(service, "ann", "passed:whoami", headers=SENT))
             by_bob = text_of(await called(service, "bob", "passed:whoami"))
-            elsewhere = text_of(await called(service, "ann", "plain:whoami", **SENT))
+            elsewhere = text_of(await called(service, "ann", "plain:whoami", headers=SENT))
 
     assert "x-api-key=***" in by_ann  # the server repeats it, and answers are masked
     assert not any(word in by_ann for word in ("x-other", "session=1", "authorization"))

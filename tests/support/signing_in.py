@@ -7,9 +7,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
+from mcp.client.session import ElicitationFnT
 from mcp.types import CallToolResult
 from starlette.applications import Starlette
 
@@ -81,13 +83,19 @@ def signing_in(
     return Service(http_app(server, listener, index=catalogue.index, routes=routes), sign_ins, resyncs)
 
 
-async def called(service: Service, token: str, tool: str, **headers: str) -> CallToolResult:
-    """Return the result of a call by the caller of this token, with these headers."""
+async def called(
+    service: Service,
+    token: str,
+    tool: str,
+    user: ElicitationFnT | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> CallToolResult:
+    """Return the result of a call by the caller of this token, whose client asks this user, with these headers."""
     transport = httpx2.ASGITransport(app=service.app)
     sent = {"authorization": f"Bearer {token}", **headers}
     async with (
         httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=sent) as own,
-        mcp_client(own, mode="2026-07-28") as client,
+        mcp_client(own, mode="2026-07-28", user=user) as client,
     ):
         return await client.call_tool("call_tool", {"tool_name": tool})
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import anyio
 from starlette.datastructures import Headers
@@ -16,7 +17,7 @@ from starlette.routing import Route
 
 from query.caller import OPERATOR, Caller, operator
 from toolscale.client.instance import ATTEND_PATH, STOP_PATH
-from toolscale.stdio import GROUPS_HEADER, LISTEN, TOOLSET_HEADER
+from toolscale.stdio import DIRECTORY_HEADER, GROUPS_HEADER, LISTEN, SESSION_HEADER, TOOLSET_HEADER
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 IDLE_S = 600.0
 """Seconds after the last client, page or call at which a background service ends."""
+
+# A proxy's name has 32.
+MAX_SESSION_CHARACTERS = 100
 
 # Programs that watch a service do not use it.
 _WATCHING = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -68,7 +72,7 @@ class Use:
 class Door:
     """ASGI: an application whose requests with the secret as bearer token are the operator's.
 
-    Their headers limit the operator to groups and a toolset; no other request may set them.
+    Their headers limit the operator to groups and a toolset, and name its client; no other request may set them.
     """
 
     def __init__(self, app: ASGIApp, secret: str, use: Use) -> None:
@@ -120,5 +124,11 @@ def use_routes(use: Use, is_ending: Callable[[], bool], end: Callable[[], None] 
 
 def _operator(headers: Headers) -> Caller:
     groups, toolset = headers.get(GROUPS_HEADER), headers.get(TOOLSET_HEADER)
+    client, directory = headers.get(SESSION_HEADER, "")[:MAX_SESSION_CHARACTERS], headers.get(DIRECTORY_HEADER)
     known = None if groups is None else frozenset(part.strip() for part in unquote(groups).split(",") if part.strip())
-    return operator(known, unquote(toolset) if toolset else None)
+    return operator(
+        known,
+        unquote(toolset) if toolset else None,
+        client,
+        os.fsdecode(unquote_to_bytes(directory)) if directory else None,
+    )

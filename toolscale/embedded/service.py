@@ -136,7 +136,7 @@ def answer(
             recorder = beside.enter_context(closing(EventRecorder(emitter)))
             routes.append(events_route(recorder, producers=producers))
         http = HttpServer(
-            service_of(catalogue, upstreams_of(settings, dialler), caller_of_request, flows),
+            service_of(catalogue, upstreams_of(settings, dialler, kept, resync), caller_of_request, flows),
             listener,
             index=catalogue.index,
             routes=routes,
