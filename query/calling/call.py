@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 RESOURCE_NOT_FOUND = -32002
 
 # A replica that needs no confirmation has precedence.
-PERMITTING: tuple[Action, ...] = ("allow", "ask")
+_PERMITTING: tuple[Action, ...] = ("allow", "ask")
 
 
 ToolResult = CallToolResult | InputRequiredResult
@@ -164,6 +164,13 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
         raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
+    return permitted(tool, records, caller, catalogue)
+
+
+def permitted(
+    tool: IndexedTool, records: tuple[ServerRecord, ...], caller: Caller, catalogue: Catalogue
+) -> ResolvedTool:
+    """Return the tool with those of its replicas that may be called; raises as `resolve_tool`."""
     # replicas have equal definitions, and options and rules may distinguish their servers
     options = {record.server_id: catalogue.read_options(record.server_id, record.labels) for record in records}
     # the index has an excluded tool until its server is listed again
@@ -172,7 +179,7 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         raise ToolExcluded(tool.server_id, tool.definition.name)
     rules = catalogue.read_policy().of(caller)
     actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
-    for action in PERMITTING:
+    for action in _PERMITTING:
         if replicas := tuple(record for record in records if actions[record.server_id] == action):
             times_s = [options[record.server_id].timeout_s for record in replicas]
             return ResolvedTool(tool, replicas, action, max(filter(None, times_s), default=None))
