@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from query.prompts import Prompts
     from query.tool import ToolCallContext
     from query.tools.audit import CallAudit
-    from query.tools.server_request import requester_of
-from query.toolset_servers import ToolsetServers
+    from query.toolset_servers import ToolsetServers
 
 COMPLETE = "completion/complete"
 

@@ -202,7 +202,7 @@ class RequestHandler(ToolHandler):
         replicas, send = at_servers_of(asked, server).replicas, request(given_to(asked, questions))
 
         def sent(resources: CallResources) -> Awaitable[tuple[ResultT | InputRequiredResult, str]]:
-            return upstreams.call(send, replicas, resources, is_repeatable=True)
+            return upstreams.call(send, replicas, resources, is_repeatable=True, timeout_s=server.timeout_s)
 
         try:
             answer: ResultT

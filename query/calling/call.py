@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 RESOURCE_NOT_FOUND = -32002
 
 # A replica that needs no confirmation has precedence.
-PERMITTING: tuple[Action, ...] = ("allow", "ask")
+_PERMITTING: tuple[Action, ...] = ("allow", "ask")
 
 
 ToolResult = CallToolResult | InputRequiredResult
@@ -183,7 +183,7 @@ def permitted_tool(
         raise ToolExcluded(tool.server_id, tool.definition.name)
     rules = catalogue.read_policy().of(caller)
     actions = {record.server_id: rules.action(record.server_id, tool.definition) for record in records}
-    for action in PERMITTING:
+    for action in _PERMITTING:
         if replicas := tuple(record for record in records if actions[record.server_id] == action):
             times_s = [options[record.server_id].timeout_s for record in replicas]
             return ResolvedTool(tool, replicas, action, max(filter(None, times_s), default=None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from urllib.parse import quote
 from mcp.types import CallToolResult, Tool
 
 from query.answers.links import Link
-from query.calling.call import PERMITTING, ResolvedTool
+from query.calling.call import ResolvedTool, permitted_tool
 from query.tool import ToolCallContext, ToolHandler
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.offers import Offer, Offers, direct_name, has_offered_tools, with_toolset_scope
+from shared.errors import CallDenied
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -92,17 +94,13 @@ class Toolsets:
         if not has_offered_tools(caller):
             return {}
         self.catalogue.ledger.refresh()
-        offer, rules = self._offers.of(caller), self.catalogue.read_policy().of(caller)
+        offer, ledger = self._offers.of(caller), self.catalogue.ledger
         servers: dict[str, ResolvedTool] = {}
-        for action in PERMITTING:
-            for tool in offer.found:
-                permitting = (
-                    server_id
-                    for server_id in offer.sets.replicas(tool.server_id)
-                    if rules.action(server_id, tool.definition) == action
-                )
-                if replicas := tuple(filter(None, map(self.catalogue.ledger.record, permitting))):
-                    servers.setdefault(tool.server_id, ResolvedTool(tool, replicas, action))
+        for tool in offer.found:
+            if tool.server_id not in servers:
+                records = tuple(filter(None, map(ledger.record, offer.sets.replicas(tool.server_id))))
+                with suppress(CallDenied):
+                    servers[tool.server_id] = permitted_tool(tool, records, caller, self.catalogue)
         return servers
 
 

@@ -13,9 +13,12 @@ from unittest.mock import patch
 import pytest
 import structlog
 from mcp import Client
+from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
+    ElicitRequestParams,
+    ElicitResult,
     ListPromptsResult,
     PromptReference,
     ReadResourceResult,
@@ -39,6 +42,7 @@ from query.usage.store_sqlite import SqliteUsage
 from query.usage.usage import RowKey, today
 from shared.catalog import IndexedTool, ToolDefinition
 from shared.toolset import Toolset
+from shared.upstream.options import ServerOptions
 from shared.upstream.target import HttpTarget, Target
 from tests.support.calling import catalogue_of, replicated, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
@@ -227,6 +231,16 @@ async def test_a_server_of_which_the_caller_may_call_no_tool_has_no_prompts_and_
     assert error.value.code == INVALID_PARAMS
 
 
+async def test_a_server_whose_tools_the_operator_excludes_is_not_asked_even_before_it_is_listed_again() -> None:
+    catalogue = with_toolset(catalogue_of([OPEN, MAIL]), "files", "mail")
+    options = {"mail": ServerOptions(exclude_tools=("open",))}
+    catalogue = replace(catalogue, read_options=lambda server_id, _: options.get(server_id, ServerOptions()))
+    async with serving(catalogue, {"files": library_stdio("files"), "mail": library_stdio("mail")}) as (client, _):
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+
+    assert prompts == {"files__greet", direct_name("files", ODD)}
+
+
 async def test_a_policy_that_changes_closes_links_and_names_of_earlier_lists() -> None:
     catalogue = with_toolset(catalogue_of([OPEN]), "files")
     rules: list[Rule] = []
@@ -317,6 +331,21 @@ async def test_a_long_prompt_is_cut_and_call_tool_returns_the_rest() -> None:
     assert not rest.is_error
     assert {message.role for message in got.messages} == {"user"}
     assert any(isinstance(message.content, ResourceLink) for message in got.messages)
+
+
+async def test_what_a_server_asks_before_it_returns_a_prompt_reaches_the_client_and_the_answer_that_server() -> None:
+    async def user(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={"city": "Oslo"})
+
+    catalogue = with_toolset(catalogue_of([OPEN]), "files")
+    service = service_of(catalogue, upstreams_to({"files": library_stdio("files")}), lambda _: ANN)
+    async with Client(service, elicitation_callback=user) as client:
+        got = await client.get_prompt("files__ask")
+    async with Client(service) as silent:
+        with pytest.raises(MCPError, match="files"):
+            await silent.get_prompt("files__ask")
+
+    assert got.messages[0].content == TextContent(text="Oslo, half way, of files")
 
 
 async def test_the_link_of_a_prompt_can_be_read() -> None:

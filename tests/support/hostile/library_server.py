@@ -51,7 +51,18 @@ async def list_prompts(_: Context, params: types.PaginatedRequestParams | None) 
     return types.ListPromptsResult(prompts=fields.pop("entries"), ttl_ms=7_000, **fields)
 
 
-async def get_prompt(_: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+ASK = types.ElicitRequest(
+    params=types.ElicitRequestFormParams(message="Which city?", requested_schema={"type": "object", "properties": {}})
+)
+
+
+async def get_prompt(_: Context, params: types.GetPromptRequestParams) -> Any:
+    if params.name == "ask":
+        answer = (params.input_responses or {}).get("city")
+        if not isinstance(answer, types.ElicitResult):
+            return types.InputRequiredResult(input_requests={"city": ASK}, request_state="half way")
+        words = f"{(answer.content or {})['city']}, {params.request_state}, of {NAME}"
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=types.TextContent(text=words))])
     if params.name not in {prompt.name for prompt in PROMPTS}:
         raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name}")
     words = (params.arguments or {}).get("city", "nobody") * int((params.arguments or {}).get("times", "1"))
