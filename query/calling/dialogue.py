@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 256
 """Requests that may wait for answers in a process. A caller's count among its calls in flight."""
+MOST_QUESTIONS = 8
+"""Open questions of one request, and those that its error names; a server may send any number."""
 
 _ANSWERS: dict[type[InputRequest], tuple[type[InputResponse], ...]] = {
     ElicitRequest: (ElicitResult,),
@@ -117,7 +119,7 @@ class Dialogue:
     @property
     def complaint(self) -> str:
         """Return what the server asked for in vain, for the end of an error."""
-        return f"asked in mid-call for {'; and for '.join(dict.fromkeys(self.unanswered))}"
+        return f"asked in mid-call for {'; and for '.join(self.unanswered)}"
 
     def release(self) -> None:
         """Close the resources, unless the request waits for answers."""
@@ -136,6 +138,8 @@ class Dialogue:
             return self.refuse(request, NO_QUESTIONS)
         if self._waiting_calls.are_full:
             return self.refuse(request, f"{MOST_WAITING} calls wait for answers of clients, as many as may")
+        if len(self._questions) >= MOST_QUESTIONS:
+            return self.refuse(request, f"{MOST_QUESTIONS} questions of this call are open, as many as may")
         self.asked_by = server_id
         self._asked_so_far += 1
         key = f"input-{self._asked_so_far}"
@@ -148,7 +152,9 @@ class Dialogue:
 
     def refuse(self, request: InputRequest, reason: str) -> ErrorData:
         """Return an error for the server, and remember what it asked for."""
-        self.unanswered.append(f"{described(request)}, but {reason}")
+        refused = f"{described(request)}, but {reason}"
+        if refused not in self.unanswered and len(self.unanswered) < MOST_QUESTIONS:
+            self.unanswered.append(refused)
         return ErrorData(code=INVALID_REQUEST, message=f"{request.method}: {reason}")
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -121,7 +121,7 @@ async def test_a_flood_ends_the_connection_with_one_line_and_a_count(transport: 
             told = await call(client)
 
     # answers to requests over HTTP are slower than the requests
-    assert told in (WORDS, UNREAD)
+    assert told.startswith((WORDS, UNREAD))
     assert [line["server"] for line in lines if line["event"] == "server_flooded"] == ["srv"]
     assert grown["toolscale_server_floods_total"] == 1
 

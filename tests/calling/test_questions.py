@@ -249,6 +249,17 @@ async def test_a_call_that_waits_counts_among_those_of_its_caller_and_of_the_pro
     assert "1 calls wait for answers of clients" in text_of_last(of_bob)
 
 
+async def test_a_call_has_few_open_questions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("query.calling.dialogue.MOST_QUESTIONS", 1)
+    catalogue = catalogue_of([tool_of("s", "asks_at_once")], HANDSHAKE)
+    async with client_of(catalogue, callable_stdio(), Person()) as client:
+        counts = json.loads(text_of(await call(client, *["form"] * 12, tool="s:asks_at_once")))
+
+    assert counts["answered"] >= 1
+    assert counts["refused"] >= 1
+    assert counts["answered"] + counts["refused"] == 12
+
+
 async def test_a_call_that_its_client_cancels_after_an_answer_is_cancelled_at_the_server(tmp_path: Path) -> None:
     told = tmp_path / "told"
     catalogue = catalogue_of([tool_of("s", "asks_and_waits")], HANDSHAKE)

@@ -195,6 +195,23 @@ async def asks_and_waits(context: Context, arguments: Arguments) -> Any:
     return await waits(context, arguments)
 
 
+async def asks_at_once(context: Context, arguments: Arguments) -> Any:
+    """Ask for all `kinds` in mid-call at the same time; return how many were answered and refused."""
+    counts = {"answered": 0, "refused": 0}
+
+    async def ask(kind: str) -> None:
+        try:
+            await in_mid_call(context, kind)
+            counts["answered"] += 1
+        except MCPError:
+            counts["refused"] += 1
+
+    async with anyio.create_task_group() as tasks:
+        for kind in arguments["kinds"]:
+            tasks.start_soon(ask, kind)
+    return types.CallToolResult(content=[text(json.dumps(counts))])
+
+
 async def requires(_context: Context, _arguments: Arguments) -> Any:
     """Refuse a client, as if it lacked sampling."""
     needed: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
@@ -230,6 +247,7 @@ TOOLS: dict[str, Callable[[Context, Arguments], Awaitable[Any]]] = {
         dies,
         asks,
         asks_and_waits,
+        asks_at_once,
         requires,
         links,
         capabilities,
