@@ -145,6 +145,18 @@ async def test_callers_share_the_connection_to_a_server_that_assigns_no_session(
     assert server.methods.count("initialize") == 1
 
 
+async def test_a_session_has_one_connection() -> None:
+    script = SessionServer()
+    with scripted_http(script) as server:
+        async with callers(Service(HttpTarget(server.url)), "ann") as (ann,):
+            for _ in range(3):
+                await call(ann, "read")
+            await until(lambda: "GET" in server.methods)
+
+    assert server.methods.count("notifications/initialized") == 1
+    assert server.methods.count("GET") == 1, "each connection asks for the server's own messages"
+
+
 async def test_a_server_that_begins_to_assign_sessions_has_one_for_each_caller() -> None:
     script = SessionServer(assigns=False)
     with scripted_http(script) as server:
@@ -439,11 +451,11 @@ async def test_an_error_of_a_tool_that_names_a_session_ends_none(status: int) ->
 
 
 async def test_a_request_for_other_credentials_is_not_taken_for_a_lost_session() -> None:
-    script = SessionServer()
+    script = SessionServer(lambda exchange: exchange.send(401, www_authenticate='Basic realm="other"'))
     with scripted_http(script) as server:
         async with callers(Service(HttpTarget(server.url)), "ann") as (ann,):
             await call(ann, "read")
-            script.answer = lambda exchange: exchange.send(401, www_authenticate='Basic realm="other"')
+            script.sessions.clear()
             refused = await call(ann, "read")
 
     assert "credentials" in text_of(refused)
