@@ -32,8 +32,9 @@ USER = {"permissions": ["catalog:read", "tools:call"]}
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["call", "call", "call", "sign in", "expire", "revoke", "log out", "restart"]),
-        st.sampled_from(CALLERS[:6] + CALLERS[-2:]),
-        st.sampled_from(SERVERS[:5] + SERVERS[-1:]),
+        # mostly the same few, so that steps meet
+        st.sampled_from(CALLERS[:5]) | st.sampled_from(CALLERS),
+        st.sampled_from(SERVERS[:4]) | st.sampled_from(SERVERS),
     ),
     min_size=10,
     max_size=40,
