@@ -20,6 +20,7 @@ from shared.upstream.target import HttpTarget
 from shared.upstream.tokens import AccessTokens
 from tests.support.fake_redis import FakeRedisServer
 from tests.support.oauth_server import People, ProtectedServer, protected_server
+from tests.support.reference.redis_bounds import SIGN_IN_BYTES
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -87,6 +88,16 @@ async def test_a_sign_in_gives_tokens_and_a_second_one_registers_no_client(
     assert first.tokens.access_token in people.access
     assert second.client.client_id == first.client.client_id
     assert len(people.clients) == 1
+
+
+async def test_a_sign_in_with_its_metadata_fits_into_its_bound(server: ProtectedServer) -> None:
+    entries = RedisEntries(FakeRedisServer().client(decode_responses=False))
+    sign_ins = SignIns(entries, SecretKey("k" * 32, None))
+
+    sign_ins.put(await agreed(server, "ann", "ann"))
+
+    (name,) = entries.names()
+    assert len(entries.get(name) or b"") < SIGN_IN_BYTES
 
 
 async def test_a_token_is_refreshed_before_it_expires(

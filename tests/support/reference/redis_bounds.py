@@ -29,6 +29,8 @@ INTENT_BYTES, INDEX_BYTES, COUNTER_BYTES, MESSAGE_BYTES, LETTER_BYTES, LEASE_BYT
 )
 # Of a tool with the longest name and an unaccepted change, without its definitions.
 DEFINITION_BYTES = 1_600
+# Measured by tests/sign_in/test_sign_ins.py, with the metadata of an authorization server.
+SIGN_IN_BYTES, SIGNED_IN = 4 * KIB, 4
 INDEXES = ("servers", "due", "changes")
 _TABLE = re.compile(r"(<!-- bounds: make docs -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -62,6 +64,11 @@ def bounds() -> list[Bound]:
             MAX_BYTES * ALLOCATED,
         ),
         Bound(
+            "`toolscale:sign-in:…`",
+            f"{SIGN_IN_BYTES // KIB} KiB a sign-in, of {SIGNED_IN} callers a server",
+            SERVERS * SIGNED_IN * SIGN_IN_BYTES,
+        ),
+        Bound(
             "`toolscale:savings:…`",
             f"{MAX_COUNTERS_A_DAY:,} counters a day of {COUNTER_BYTES} bytes, for `TOOLSCALE_SAVINGS_KEEP_DAYS`; "
             "150 bytes as a rule",
@@ -76,7 +83,7 @@ def bounds() -> list[Bound]:
         ),
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(
-            "`toolscale:catalogue-size:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
+            "`toolscale:catalogue-size:…`, `toolscale:sign-in-lease:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
             "`_kombu.binding…`",
             "a number or a line each",
             MIB,
