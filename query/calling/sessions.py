@@ -255,7 +255,9 @@ class Sessions:
         for owner in filter(None, (requester.session, requester.project)):
             if own := self._connections.get(SessionKey(server_id, owner)):
                 return own
-        is_own = self._assigns.get(server_id) or (server_id in self._by_project and requester.project)
+        is_own = (self._assigns.get(server_id) and requester.session) or (
+            server_id in self._by_project and requester.project
+        )
         return None if is_own else self._connections.get(SessionKey(server_id, SERVICE))
 
     def _key(self, server_id: str, target: Target, requester: Requester) -> SessionKey:

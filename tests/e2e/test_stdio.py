@@ -98,6 +98,26 @@ def test_a_cold_start_answers_initialize_within_seconds_and_a_warm_one_at_once(t
     assert took_s[1] < took_s[0] < 20  # a busy machine takes longer than a quiet one
 
 
+@pytest.mark.parametrize(("labels", "processes"), [({"stateful": "true"}, 2), ({}, 1)])
+def test_two_clients_share_a_server_unless_it_is_declared_stateful(
+    tmp_path: Path, config: Path, labels: dict[str, str], processes: int
+) -> None:
+    entries = json.loads(config.read_text())
+    entries["mcpServers"]["s"]["labels"] = labels
+    config.write_text(json.dumps(entries))
+
+    with (
+        stdio_client(tmp_path, "--config", str(config), log="one") as one,
+        stdio_client(tmp_path, "--config", str(config), log="other") as other,
+    ):
+        for client in (one, other):
+            client.handshake()
+        used = [echoed(client, "hello") for client in (one, other, one)]
+
+    assert len(set(used)) == processes
+    assert used[0] == used[2]
+
+
 @pytest.mark.parametrize(
     "version",
     [
