@@ -30,7 +30,7 @@ INTENT_BYTES, INDEX_BYTES, COUNTER_BYTES, MESSAGE_BYTES, LETTER_BYTES, LEASE_BYT
 # Of a tool with the longest name and an unaccepted change, without its definitions.
 DEFINITION_BYTES = 1_600
 # Measured by tests/sign_in/test_sign_ins.py, with the metadata of an authorization server.
-SIGN_IN_BYTES, SIGNED_IN = 4 * KIB, 4
+SIGN_IN_BYTES, SIGNED_IN = 4 * KIB, 2
 INDEXES = ("servers", "due", "changes")
 _TABLE = re.compile(r"(<!-- bounds: make docs -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -65,7 +65,7 @@ def bounds() -> list[Bound]:
         ),
         Bound(
             "`toolscale:sign-in:…`",
-            f"{SIGN_IN_BYTES // KIB} KiB a sign-in, of {SIGNED_IN} callers a server",
+            f"{SIGN_IN_BYTES // KIB} KiB a sign-in, of two callers a server",
             SERVERS * SIGNED_IN * SIGN_IN_BYTES,
         ),
         Bound(
@@ -83,8 +83,8 @@ def bounds() -> list[Bound]:
         ),
         Bound("`toolscale:mcp-json`", f"{STATE_BYTES // KIB} KiB; it expires", STATE_BYTES * ALLOCATED),
         Bound(
-            "`toolscale:catalogue-size:…`, `toolscale:sign-in-lease:…`, `toolscale:revision`, `toolscale:complete`, `toolscale:migration`, "
-            "`_kombu.binding…`",
+            "`toolscale:catalogue-size:…`, `toolscale:sign-in-lease:…`, `toolscale:revision`, `toolscale:complete`, "
+            "`toolscale:migration`, `_kombu.binding…`",
             "a number or a line each",
             MIB,
         ),
