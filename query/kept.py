@@ -15,14 +15,13 @@ import secrets
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Hashable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
 from shared.errors import CursorInvalid, CursorsUnavailable
-from shared.service.redis import connect, redis_errors
+from shared.service.redis import RedisPause, connect
 
 if TYPE_CHECKING:
     import redis
@@ -48,8 +47,6 @@ LONGEST_NAME = "Q0" * 11
 # The last of 22 characters has four bits of the name's 128.
 _NAME = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
 _DIGEST_BYTES = 16
-# A silent Redis lets each request wait for seconds, so after one of them the next ones fail at once.
-_PAUSE_S = 2.0
 
 # Values that a `Recent` holds.
 MOST_RECENT = 512
@@ -185,8 +182,7 @@ class RedisEntries(Entries):
     def __init__(self, client: redis.Redis, clock_s: Callable[[], float] = time.monotonic) -> None:
         """Use a client that does not decode responses."""
         self._client = client
-        self._clock_s = clock_s
-        self._silent_until_s = float("-inf")
+        self._errors = RedisPause(CursorsUnavailable, clock_s).errors
 
     @override
     def set(self, name: str, stored: bytes, ttl_s: float) -> None:
@@ -209,20 +205,6 @@ class RedisEntries(Entries):
         if names:
             with self._errors():
                 self._client.delete(*(PREFIX + name for name in names))
-
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        from redis.exceptions import TimeoutError as RedisTimeout  # noqa: PLC0415  # only where Redis is used
-
-        if self._clock_s() < self._silent_until_s:
-            raise CursorsUnavailable("Redis at REDIS_URL did not answer a moment ago")
-        try:
-            with redis_errors(CursorsUnavailable):
-                yield
-        except CursorsUnavailable as error:
-            if isinstance(error.__cause__, RedisTimeout):
-                self._silent_until_s = self._clock_s() + _PAUSE_S
-            raise
 
 
 class _Account:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -36,6 +39,7 @@ from shared.upstream.auth import SERVICE, Challenge
 from shared.upstream.hosts import is_loopback
 from shared.upstream.oauth import Authorization, challenge_of
 from shared.upstream.target import HttpTarget
+from shared.upstream.tokens import in_store
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
@@ -60,7 +64,8 @@ CALLBACK_PATH, START_PATH, CLIENT_PATH = f"{PATH}/callback", f"{PATH}/start", f"
 _POLL_S = 0.25
 # Until the authorization server has told where the browser goes.
 _BEGIN_WITHIN_S = 30.0
-_MOST_FLOWS = 200
+_MOST_FLOWS, _MOST_OF_CALLER = 1_000, 20
+_SHOWN_AGAIN_S = 60.0
 
 _log = structlog.get_logger()
 
@@ -89,13 +94,26 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Flow:
-    """A running flow; its link may be shown again until it is used."""
+    """A running flow; its ticket may be shown again while its link is new and unused."""
 
     server_id: str
     owner: str
     redirect_url: str
     challenge: Challenge | None
-    ticket: asyncio.Future[Ticket]
+    ticket: asyncio.Future[Ticket] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    task: asyncio.Task[None] | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    is_used: bool = False
+
+    def serves(self, redirect_url: str, challenge: Challenge | None) -> bool:
+        """Return whether its ticket is good for this request too; the link of an older one would end too soon."""
+        is_new = not self.is_used and time.monotonic() < self.began_s + _SHOWN_AGAIN_S
+        return is_new and (self.redirect_url, self.challenge) == (redirect_url, challenge)
+
+    def end(self) -> None:
+        """End the flow."""
+        if self.task:
+            self.task.cancel()
 
 
 class SignInFlows:
@@ -117,7 +135,7 @@ class SignInFlows:
     ) -> None:
         self._dialler, self._sign_ins, self._kept, self._on_signed_in = dialler, sign_ins, kept, on_signed_in
         self._public_address, self._is_local = public_address, is_local
-        self._flows: dict[asyncio.Task[None], _Flow] = {}
+        self._flows: dict[tuple[str, str, str], _Flow] = {}
 
     def owner(self, server: ServerRecord, caller: Caller) -> str:
         """Return whose sign-in a call of this caller needs: his own, or that of the service."""
@@ -145,13 +163,17 @@ class SignInFlows:
             return f"http://{host}"
         raise ConfigInvalid("sign-ins need setting public_url (TOOLSCALE_PUBLIC_URL), to which browsers return")
 
-    def permitted_owner(self, server: ServerRecord, request: HTTPConnection, caller: Caller) -> str:
+    def permitted_owner(
+        self, server: ServerRecord, request: HTTPConnection, caller: Caller, *, for_service: bool = False
+    ) -> str:
         """Return whose sign-in a call of this caller needs, if he may make it: that of the service is the operator's.
+
+        `for_service`: the service's own, by which it lists the tools of a server that has tokens of callers too.
 
         Raises:
             ServerAuthRequired: he may not.
         """
-        owner = self.owner(server, caller)
+        owner = SERVICE if for_service else self.owner(server, caller)
         if owner == SERVICE and not self.is_operator(request, caller):
             reason = f"needs a sign-in of its operator, who runs `toolscale login {server.server_id}`"
             raise ServerAuthRequired(server.server_id, reason)
@@ -160,35 +182,51 @@ class SignInFlows:
     async def begin(
         self, server: ServerRecord, owner: str, caller: Caller, address: str, challenge: Challenge | None = None
     ) -> Ticket:
-        """Begin a sign-in, and return where the caller's browser goes; the same ticket while its link is unused.
+        """Begin a sign-in, and return where the caller's browser goes; the same ticket as a moment ago while it is new.
 
-        `address` is that of this service for the browser, or the loopback URL of a command with a path.
+        `address` is that of this service for the browser, or the loopback URL of a command with a path. Of the
+        sign-ins of an owner that a caller began, the last one counts.
 
         Raises:
             ServerError: the server needs no sign-in, or its authorization server does not answer or refuses.
+            ConfigInvalid: there is no secret key.
             CallsExhausted: too many sign-ins wait.
         """
         redirect_url = address if urlsplit(address).path else address + CALLBACK_PATH
-        for flow in list(self._flows.values()):
-            if (flow.server_id, flow.owner, flow.redirect_url) == (server.server_id, owner, redirect_url):
-                ticket = await asyncio.shield(flow.ticket)
-                if flow.challenge == challenge and await self._is_unused(ticket, caller):
-                    return ticket
-        if len(self._flows) >= _MOST_FLOWS:
-            raise CallsExhausted(f"{_MOST_FLOWS} sign-ins wait for their persons; try again in some minutes")
+        key = server.server_id, owner, caller.identity
+        if (flow := self._flows.get(key)) and flow.serves(redirect_url, challenge):
+            return await self._ticket(flow)
+        waiting = [each for each in self._flows if each[2] == caller.identity and each != key]
+        if len(waiting) >= _MOST_OF_CALLER or len(self._flows) >= _MOST_FLOWS:
+            raise CallsExhausted("too many sign-ins wait for their persons; try again in some minutes")
+        await in_store(self._sign_ins.check_key)
         target = await run_sync(self._dialler.target, server.server_id, server.endpoint)
         if not isinstance(target, HttpTarget):
             raise ServerAuthRequired(server.server_id, "is started here, so nobody signs in to it")
         oauth = self._dialler.oauth_server(target, server.server_id, server.labels)
         found = challenge or await challenge_of(oauth, target)
-        flow = _Flow(server.server_id, owner, redirect_url, challenge, asyncio.get_running_loop().create_future())
-        task = asyncio.create_task(self._run(flow, oauth, found, caller, address))
-        self._flows[task] = flow
-        task.add_done_callback(self._flows.pop)
+        if flow := self._flows.get(key):
+            flow.end()
+        flow = self._flows[key] = _Flow(server.server_id, owner, redirect_url, challenge)
+        flow.task = asyncio.create_task(self._run(flow, oauth, found, caller, address))
+        flow.task.add_done_callback(partial(self._ended, key, flow))
+        return await self._ticket(flow)
+
+    @staticmethod
+    async def _ticket(flow: _Flow) -> Ticket:
         with anyio.move_on_after(_BEGIN_WITHIN_S):
             return await asyncio.shield(flow.ticket)
-        task.cancel()
-        raise ServerTimeout(server.server_id, f"its authorization server did not answer within {_BEGIN_WITHIN_S:g} s")
+        flow.end()
+        raise ServerTimeout(flow.server_id, f"its authorization server did not answer within {_BEGIN_WITHIN_S:g} s")
+
+    def _ended(self, key: tuple[str, str, str], flow: _Flow, task: asyncio.Task[None]) -> None:
+        if self._flows.get(key) is flow:
+            del self._flows[key]
+        if not flow.ticket.done():
+            flow.ticket.set_exception(ServerTimeout(flow.server_id, "its sign-in was ended by another one"))
+            flow.ticket.exception()  # else asyncio logs it where nobody waits any more
+        if not task.cancelled():
+            task.result()
 
     def started(self, ticket: str, caller: Caller) -> str:
         """Return where the browser of this caller goes, once.
@@ -197,7 +235,11 @@ class SignInFlows:
             CursorInvalid: the link was used, has expired, or is another caller's.
             CursorsUnavailable: the store does not answer.
         """
-        return self._kept.take(ticket, *_bound(caller, "link")).decode()
+        url = self._kept.take(ticket, *_bound(caller, "link")).decode()
+        for flow in list(self._flows.values()):
+            if flow.ticket.done() and not flow.ticket.exception() and flow.ticket.result().name == ticket:
+                flow.is_used = True
+        return url
 
     def returned(self, parameters: str, caller: Caller) -> str:
         """Hand on what the authorization server sent by the browser, as the query of its redirect; return the ticket.
@@ -238,13 +280,6 @@ class SignInFlows:
                 outcome = await run_sync(self.outcome, ticket, caller)
         return outcome
 
-    async def _is_unused(self, ticket: Ticket, caller: Caller) -> bool:
-        try:
-            await run_sync(lambda: self._kept.get(ticket.name, *_bound(caller, "link")))
-        except (CursorInvalid, CursorsUnavailable):
-            return False
-        return True
-
     async def _run(self, flow: _Flow, oauth: OAuthServer, challenge: Challenge, caller: Caller, address: str) -> None:
         """Run a flow to its end; its outcome is kept for who asks."""
         name = new_name()
@@ -260,7 +295,7 @@ class SignInFlows:
         outcome = Outcome("failed", "nobody came back in time")
         try:
             with anyio.move_on_after(LINK_S + _BEGIN_WITHIN_S):
-                before = await run_sync(self._sign_ins.get, flow.server_id, flow.owner)
+                before = await in_store(self._sign_ins.get, flow.server_id, flow.owner)
                 returned = self._returned_of(flow.server_id, caller, name)
                 is_public = urlsplit(flow.redirect_url).scheme == "https"
                 client_url = address + CLIENT_PATH if is_public else None
@@ -268,7 +303,7 @@ class SignInFlows:
                 sign_in = await oauth.authorize(
                     flow.owner, challenge, before if before and before.url == oauth.url else None, authorization
                 )
-                await run_sync(self._signed_in, sign_in)
+                await in_store(self._signed_in, sign_in)
                 outcome = Outcome("signed in")
                 log.info("signed_in")
         except ToolscaleError as error:
@@ -276,11 +311,11 @@ class SignInFlows:
             log.warning("sign_in_failed", reason=str(error))
             if not flow.ticket.done():
                 flow.ticket.set_exception(error)
-                flow.ticket.exception()  # else asyncio logs it where nobody waits any more
+                flow.ticket.exception()  # as above
         finally:
             bound = _bound(caller, "outcome", name)
             text = json.dumps({"state": outcome.state, "reason": outcome.reason}).encode()
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(CursorsUnavailable):
                 await run_sync(lambda: self._put(text, bound, name_of(*bound)))
 
     def _returned_of(self, server_id: str, caller: Caller, ticket: str) -> Callable[[], Any]:
@@ -290,7 +325,7 @@ class SignInFlows:
             while True:
                 try:
                     given = json.loads(await run_sync(lambda: self._kept.take(name_of(*bound), *bound)))
-                except CursorInvalid:
+                except (CursorInvalid, CursorsUnavailable):
                     await anyio.sleep(_POLL_S)
                     continue
                 if "code" not in given:

@@ -25,6 +25,7 @@ from shared.errors import CursorInvalid, CursorsUnavailable, Permanent, ServerUn
 from shared.upstream.auth import SERVICE
 from shared.upstream.hosts import is_loopback
 from shared.upstream.oauth import CLIENT_NAME
+from shared.upstream.tokens import in_store
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -78,6 +79,7 @@ class SignInRoutes:
         return RedirectResponse(url, headers={"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
 
     async def _callback(self, request: Request, caller: Caller) -> Response:
+        """Return the outcome, on a page that tells no other one its own address, which has the code."""
         ticket = await run_sync(self._flows.returned, request.url.query, caller)
         outcome = await self._flows.finished(ticket, caller, BROWSER_WAITS_S)
         title, text = {
@@ -86,11 +88,14 @@ class SignInRoutes:
         }.get(
             outcome.state, ("Almost there", "The authorization server has not answered yet. You may close this window.")
         )
-        return render(message_page(HTTPStatus.OK, title, text), page_name="sign-in", caller=caller)
+        page = message_page(HTTPStatus.OK, title, text, {"Referrer-Policy": "no-referrer"})
+        return render(page, page_name="sign-in", caller=caller)
 
     async def _from_page(self, request: Request, caller: Caller) -> Response:
         server = await self._server(request, caller)
-        owner = self._flows.permitted_owner(server, request, caller)
+        # an operator's page shows what the service lists
+        for_service = self._flows.is_operator(request, caller)
+        owner = self._flows.permitted_owner(server, request, caller, for_service=for_service)
         ticket = await self._flows.begin(server, owner, caller, self._flows.address(request))
         # a link: the browser follows no redirect from a form to another origin
         where = urlsplit(ticket.authorization_url).netloc
@@ -104,7 +109,7 @@ class SignInRoutes:
     async def _listed(self, request: Request, caller: Caller) -> Response:
         """Return who is signed in where; a caller who is no operator sees his own sign-ins."""
         sees_all = self._flows.is_operator(request, caller)
-        found = await run_sync(lambda: list(self._sign_ins.all()))
+        found = await in_store(lambda: list(self._sign_ins.all()))
         shown = [_object(each) for each in found if sees_all or (each.caller == caller.identity != SERVICE)]
         return JSONResponse({"sign_ins": shown})
 
@@ -112,7 +117,9 @@ class SignInRoutes:
         """End the sign-ins of a server, of a caller, or of both; a caller who is no operator may end his own."""
         server_id, owner = request.query_params.get("server"), request.query_params.get("caller")
         may_end_any = self._flows.is_operator(request, caller)
-        if owner is None and server_id is not None:
+        if "service" in request.query_params:
+            owner = SERVICE
+        elif owner is None and server_id is not None:
             owner = self._flows.owner(await self._server(request, caller, server_id), caller)
         if not (may_end_any or (owner and owner == caller.identity)):
             return _error(HTTPStatus.FORBIDDEN, "this needs the permission operate, for all groups")
@@ -122,7 +129,7 @@ class SignInRoutes:
             wanted = [each.server_id for each in of_caller if server_id in (None, each.server_id)]
             return [each for each in wanted if self._sign_ins.end(each, owner or SERVICE)]
 
-        ended = await run_sync(end)
+        ended = await in_store(end)
         for each in ended:
             _log.info("signed_out", server=each, caller=caller.name, owner=owner or "service")
         return JSONResponse({"ended": ended})
@@ -139,8 +146,10 @@ class SignInRoutes:
 
     async def _begun(self, request: Request, caller: Caller) -> Response:
         server = await self._server(request, caller)
-        owner = self._flows.permitted_owner(server, request, caller)
-        redirect_url = str((await _body(request)).get("redirect_url", ""))
+        body = await _body(request)
+        for_service = body.get("service") is True
+        owner = self._flows.permitted_owner(server, request, caller, for_service=for_service)
+        redirect_url = str(body.get("redirect_url", ""))
         parts = urlsplit(redirect_url)
         if parts.scheme != "http" or not is_loopback(parts.hostname or "") or not parts.path.strip("/"):
             return _error(HTTPStatus.BAD_REQUEST, "redirect_url: expected a path on loopback")

@@ -9,7 +9,16 @@ from starlette.requests import Request
 
 from query.questions import can_answer
 from query.turns import run_in_thread
-from shared.errors import NEEDS_SIGN_IN, ServerAuthRequired, ServerError, SignInRequired
+from shared.errors import (
+    NEEDS_SIGN_IN,
+    CallsExhausted,
+    ConfigInvalid,
+    CursorsUnavailable,
+    ServerAuthRequired,
+    ServerError,
+    SignInRequired,
+    SignInsUnavailable,
+)
 from shared.upstream.auth import Challenge
 
 if TYPE_CHECKING:
@@ -56,6 +65,8 @@ class SignInOfCall:
             ticket = await self._flows.begin(server, owner, caller, address, challenge)
         except ServerError as error:
             return error
+        except (ConfigInvalid, CallsExhausted, CursorsUnavailable, SignInsUnavailable) as error:
+            return ServerAuthRequired(needed.server_id, f"{NEEDS_SIGN_IN}, and has no link now: {error}")
         message = f"{server.server_id} {NEEDS_SIGN_IN}: open the link, and agree there."
         params = ElicitRequestURLParams(message=message, url=ticket.link, elicitation_id=ticket.name)
         question = ElicitRequest(params=params)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from shared.errors import ToolscaleError
 if TYPE_CHECKING:
     import redis
 
+PAUSE_S = 2.0
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 NO_CLUSTER = "Redis Cluster is not supported, since one command reads several keys; use one Redis, or Sentinel"
@@ -131,6 +133,31 @@ def connect(url: str, *, decode: bool = True, timeout_s: float = 5.0, connect_ti
 
 def _decoded(part: str | None) -> str | None:
     return unquote(part) if part else None
+
+
+class RedisPause:
+    """Lets requests fail at once for some seconds after a silent Redis let one of them wait for seconds."""
+
+    def __init__(
+        self, unavailable: Callable[[str], ToolscaleError], clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._unavailable, self._clock_s = unavailable, clock_s
+        self._silent_until_s = float("-inf")
+
+    @contextmanager
+    def errors(self) -> Generator[None]:
+        """Raise the error in place of each one of the Redis client."""
+        from redis.exceptions import TimeoutError as RedisTimeout  # noqa: PLC0415  # as in `connect`
+
+        if self._clock_s() < self._silent_until_s:
+            raise self._unavailable("Redis at REDIS_URL did not answer a moment ago")
+        try:
+            with redis_errors(self._unavailable):
+                yield
+        except ToolscaleError as error:
+            if isinstance(error.__cause__, RedisTimeout):
+                self._silent_until_s = self._clock_s() + PAUSE_S
+            raise
 
 
 @contextmanager

@@ -164,6 +164,8 @@ class Auth(BaseModel):
     def _checked(self) -> Self:
         if (self.type == "passthrough") != bool(self.headers):
             raise ValueError("expected `headers` with the type passthrough, and only with it")
+        if self.listing == "first-caller" and self.type != "caller":
+            raise ValueError("expected the type caller with the listing first-caller")
         if never := [name for name in self.headers if _NEVER_PASSED.fullmatch(name)]:
             raise ValueError(f"the header {never[0]} of a caller is never passed on")
         return self

@@ -135,7 +135,7 @@ class Dialler:
             self.oauth_server(target, server_id, labels),
             owner,
             partial(self._credentials.machine, server_id, auth.credential or "") if has_machine else None,
-            borrows=owner == SERVICE and auth.listing == "first-caller",
+            borrows=requester is LISTING and auth.listing == "first-caller",
         )
         return replace(target, tokens=tokens)
 

@@ -149,7 +149,10 @@ class OAuthServer:
         """
         if sign_in.tokens is None or not sign_in.tokens.refresh_token:
             return None
-        stored = _Stored(sign_in.client, sign_in.tokens)
+        client = sign_in.client
+        if self.client.client_secret and self.client.client_id == client.client_id:  # it may have been replaced
+            client = client.model_copy(update={"client_secret": self.client.client_secret})
+        stored = _Stored(client, sign_in.tokens)
         metadata = OAuthClientMetadata(redirect_uris=sign_in.client.redirect_uris or [AnyUrl(self.url)])
         provider = OAuthClientProvider(self.url, metadata, stored)
         _restore(provider.context, sign_in)
@@ -163,8 +166,8 @@ class OAuthServer:
                 outgoing, status = await flow.asend(response), response.status_code
         finally:
             await flow.aclose()
-        is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
-        if is_passing or httpx2.codes.is_redirect(status):
+        # by RFC 6749, a refused refresh has one of the first two; others come from proxies, or pass
+        if status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
             raise ServerFailed(self.server_id, f"its authorization server answers HTTP {status} to a refresh")
         return self._sign_in(sign_in.caller, stored, provider.context, sign_in.since) if stored.has_new else None
 
@@ -198,7 +201,8 @@ class OAuthServer:
             )
         await self._run(provider, challenge.for_scopes(scopes))
         stored.client = OAuthClientInformationFull(client_id=machine.client_id)  # the secret stays in its file
-        return self._sign_in(SERVICE, stored, provider.context, since=time.time())
+        sign_in = self._sign_in(SERVICE, stored, provider.context, since=time.time())
+        return sign_in.model_copy(update={"challenge": challenge.header or "Bearer"})
 
     async def offers_sign_in(self) -> bool:
         """Return whether the server publishes its authorization server, as one does whose 401 says nothing of it."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,8 +23,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.errors import ConfigInvalid, SignInsUnavailable
-from shared.service.files import make_private_directory
-from shared.service.redis import connect, redis_errors
+from shared.service.files import make_private_directory, write_private
+from shared.service.redis import RedisPause, connect
 
 if TYPE_CHECKING:
     import redis
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 LEASE_S = 30.0
 """A killed process holds up the refreshes of a token for so many seconds."""
+
+SHORTEST_KEY = 32
+"""Characters of a key; setting secret_key has the same bound."""
 
 PREFIX = "toolscale:sign-in:"
 _LEASE_PREFIX = "toolscale:sign-in-lease:"
@@ -43,7 +46,8 @@ _EARLY_PART, _EARLY_S = 0.1, 60.0
 class SignIn(BaseModel):
     """A caller's sign-in to a server at this URL: its client, and its tokens unless they were refused.
 
-    `issuer` and `resource` are the metadata by which the tokens are refreshed. Times are seconds since the epoch.
+    `issuer` and `resource` are the metadata by which the tokens are refreshed; `challenge` is the server's header by
+    which a machine identity gets new ones. Times are seconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,6 +59,7 @@ class SignIn(BaseModel):
     tokens: OAuthToken | None = Field(default=None, repr=False)
     issuer: OAuthMetadata | None = Field(default=None, repr=False)
     resource: ProtectedResourceMetadata | None = Field(default=None, repr=False)
+    challenge: str = ""
     since: float = 0.0
     renewed_at: float = 0.0
 
@@ -65,8 +70,8 @@ class SignIn(BaseModel):
         return None if seconds is None else self.renewed_at + seconds
 
     def is_due(self, now: float) -> bool:
-        """Return whether the access token is to be refreshed: it expires soon."""
-        if self.tokens is None or self.tokens.expires_in is None:
+        """Return whether the access token is to be replaced, and can be: it expires soon."""
+        if self.tokens is None or self.tokens.expires_in is None or not (self.tokens.refresh_token or self.challenge):
             return False
         early_s = min(_EARLY_S, self.tokens.expires_in * _EARLY_PART)
         return now >= self.renewed_at + self.tokens.expires_in - early_s
@@ -139,6 +144,14 @@ class SignIns:
                 return True
         return False
 
+    def check_key(self) -> None:
+        """Return if a sign-in can be stored.
+
+        Raises:
+            ConfigInvalid: there is no secret key.
+        """
+        self._key.cipher(creates=True)
+
     def all(self) -> Iterator[SignIn]:
         """Yield all sign-ins with tokens, by server and caller."""
         for name in sorted(self.entries.names(), key=_parts):
@@ -188,12 +201,23 @@ class SecretKey:
             )
         try:
             if creates and not self._file.exists():
-                make_private_directory(self._file.parent)
-                with os.fdopen(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(Fernet.generate_key())
-            return self._file.read_text(encoding="ascii").strip()
+                self._make(self._file)
+            key = self._file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigInvalid(f"{self._file}: the key of the sign-ins cannot be read") from error
+        if len(key) < SHORTEST_KEY:
+            raise ConfigInvalid(f"{self._file}: expected a key of {SHORTEST_KEY} characters; delete the file")
+        return key
+
+    @staticmethod
+    def _make(file: Path) -> None:
+        """Make the key file, whole at once; of two processes, the first one makes it."""
+        make_private_directory(file.parent)
+        own = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        write_private(own, Fernet.generate_key().decode())
+        with suppress(FileExistsError):
+            file.hardlink_to(own)
+        own.unlink()
 
 
 class RedisEntries:
@@ -202,10 +226,11 @@ class RedisEntries:
     def __init__(self, client: redis.Redis) -> None:
         """Use a client that does not decode responses."""
         self._client = client
+        self._errors = RedisPause(SignInsUnavailable).errors
 
     def get(self, name: str) -> bytes | None:
         """Return a value."""
-        with redis_errors(SignInsUnavailable):
+        with self._errors():
             return cast("bytes | None", self._client.get(PREFIX + name))
 
     def replace(self, name: str, before: bytes | None, after: bytes | None) -> bool:
@@ -213,7 +238,7 @@ class RedisEntries:
         from redis.exceptions import WatchError  # noqa: PLC0415  # only where Redis is used
 
         key = PREFIX + name
-        with redis_errors(SignInsUnavailable), self._client.pipeline() as pipe:
+        with self._errors(), self._client.pipeline() as pipe:
             pipe.watch(key)  # type: ignore[no-untyped-call]  # the package has no type for it
             if pipe.get(key) != before:
                 return False
@@ -230,17 +255,17 @@ class RedisEntries:
 
     def names(self) -> list[str]:
         """Return all names, by an iteration that does not block Redis."""
-        with redis_errors(SignInsUnavailable):
+        with self._errors():
             return [key.decode().removeprefix(PREFIX) for key in self._client.scan_iter(match=f"{PREFIX}*", count=1000)]
 
     def try_lease(self, name: str, holder: str) -> bool:
         """Hold the lease if it is free."""
-        with redis_errors(SignInsUnavailable):
+        with self._errors():
             return bool(self._client.set(_LEASE_PREFIX + name, holder, nx=True, px=int(LEASE_S * 1000)))
 
     def release(self, name: str, holder: str) -> None:
         """Delete the lease; one that has just become another holder's expires without a refresh of its own."""
-        with redis_errors(SignInsUnavailable):
+        with self._errors():
             if self._client.get(_LEASE_PREFIX + name) == holder.encode():
                 self._client.delete(_LEASE_PREFIX + name)
 

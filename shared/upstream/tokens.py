@@ -6,25 +6,46 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import anyio
 import structlog
+from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 
-from shared.errors import ServerTimeout
-from shared.upstream.auth import SERVICE
+from shared.errors import ServerError, ServerTimeout
+from shared.upstream.auth import SERVICE, Challenge
 from shared.upstream.sign_ins import LEASE_S, SignIn, SignIns, entry_name
 
 if TYPE_CHECKING:
-    from shared.upstream.auth import Challenge, MachineIdentity
+    from shared.upstream.auth import MachineIdentity
     from shared.upstream.oauth import OAuthServer
 
 # A server that refuses a token which is that new does so for another reason than its age.
 _NEW_S = 30.0
 _POLL_S = 0.1
 
+RENEWED_WITHIN_S = LEASE_S * 5 / 6
+"""A slower authorization server would give tokens to two processes."""
+
+# A silent store keeps its threads for seconds; those of all other work have to go on.
+_THREADS = 16
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("sign_in_threads")
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 _log = structlog.get_logger()
+
+
+async def in_store(read: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Return the result of `read`, called in a thread for the store of sign-ins."""
+    try:
+        limiter = _limiter.get()
+    except LookupError:
+        _limiter.set(limiter := anyio.CapacityLimiter(_THREADS))
+    return await run_sync(read, *arguments, limiter=limiter)
 
 
 class AccessTokens:
@@ -55,7 +76,8 @@ class AccessTokens:
         """
         sign_in = await self._read()
         if sign_in is not None and sign_in.is_due(time.time()):
-            sign_in = await self._renewed(sign_in, None)
+            challenge = Challenge(HTTPStatus.UNAUTHORIZED, sign_in.challenge) if sign_in.challenge else None
+            sign_in = await self._renewed(sign_in, challenge)
         return _token(sign_in)
 
     def is_signed_in(self) -> bool:
@@ -85,7 +107,7 @@ class AccessTokens:
         return await self._server.offers_sign_in()
 
     async def _read(self) -> SignIn | None:
-        return await run_sync(self._stored)
+        return await in_store(self._stored)
 
     def _stored(self) -> SignIn | None:
         """Return the sign-in for this URL: tokens of a server that has moved go to no other place."""
@@ -98,30 +120,36 @@ class AccessTokens:
 
     async def _renewed(self, before: SignIn | None, challenge: Challenge | None) -> SignIn | None:
         """Return the sign-in with new tokens; another process may be the one that gets them."""
-        owner = before.caller if before else self.caller
-        async with self._lease(owner, before) as is_held:
+        async with self._lease(before.caller if before else self.caller, before) as is_held:
             now = await self._read()
             if not is_held or now != before:
                 return now
-            after: SignIn | None = None
+            failure: ServerError
             try:
-                if before and before.tokens:
-                    after = await self._server.refresh(before)
-                if after is None and self._machine and challenge and owner == SERVICE:
-                    after = await self._server.identify(await run_sync(self._machine), challenge)
-            except Exception:
-                expires_at = before.expires_at if before else None
-                if before and challenge is None and expires_at and time.time() < expires_at:
-                    return before  # the next request tries again
-                raise
-            if after:
-                await run_sync(self._put, before, after)
-                return await self._read()
-            if before and before.tokens and before.tokens.refresh_token:
-                _log.warning("sign_in_ended", server=before.server_id, caller=owner or None, reason="refresh refused")
-                await run_sync(self._sign_ins.replace, before, before.model_copy(update={"tokens": None}))
-                return None
-            return before if challenge is None else None
+                # the authorization server gives each refresh token once: a cancelled call must not lose the next one
+                with anyio.CancelScope(shield=True), anyio.fail_after(RENEWED_WITHIN_S):
+                    return await self._renew(before, challenge)
+            except ServerError as error:
+                failure = error
+            except TimeoutError:
+                reason = f"its authorization server gave no token within {RENEWED_WITHIN_S:g} s"
+                failure = ServerTimeout(self._server.server_id, reason)
+            if before and before.expires_at and time.time() < before.expires_at:
+                return before  # the next request tries again
+            raise failure
+
+    async def _renew(self, before: SignIn | None, challenge: Challenge | None) -> SignIn | None:
+        """Return the sign-in with new tokens, which are stored; None where a person has to sign in again."""
+        after = await self._server.refresh(before) if before and before.tokens else None
+        if after is None and self._machine and challenge and (before is None or before.caller == SERVICE):
+            after = await self._server.identify(await in_store(self._machine), challenge)
+        if after:
+            await in_store(self._put, before, after)
+            return await self._read()
+        if before and before.tokens and before.tokens.refresh_token:
+            _log.warning("sign_in_ended", server=before.server_id, caller=before.caller or None)
+            await in_store(self._sign_ins.replace, before, before.model_copy(update={"tokens": None}))
+        return None
 
     def _put(self, before: SignIn | None, after: SignIn) -> None:
         if before is None:
@@ -138,7 +166,7 @@ class AccessTokens:
         """
         name, holder, entries = entry_name(self._server.server_id, owner), uuid.uuid4().hex, self._sign_ins.entries
         deadline = anyio.current_time() + 2 * LEASE_S
-        while not await run_sync(entries.try_lease, name, holder):
+        while not await in_store(entries.try_lease, name, holder):
             await anyio.sleep(_POLL_S)
             if await self._read() != before:
                 yield False
@@ -149,7 +177,7 @@ class AccessTokens:
             yield True
         finally:
             with anyio.CancelScope(shield=True):
-                await run_sync(entries.release, name, holder)
+                await in_store(entries.release, name, holder)
 
 
 def _token(sign_in: SignIn | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -197,3 +198,35 @@ async def test_a_refusal_in_the_browser_is_shown_with_its_reason(service: Servic
 
     assert "no thanks" in page.text
     assert list(service.sign_ins.all()) == []
+
+
+async def test_the_service_lists_by_a_sign_in_of_its_own_where_callers_have_theirs(
+    service: Service, http: httpx2.AsyncClient
+) -> None:
+    asked = {"redirect_url": "http://127.0.0.1:9/callback", "service": True}
+    boss, ann = ({"authorization": f"Bearer {name}"} for name in ("boss", "ann"))
+
+    refused = await http.post("/api/sign-ins/of/mine", json=asked, headers=ann)
+    begun = await http.post("/api/sign-ins/of/mine", json=asked, headers=boss)
+    async with httpx2.AsyncClient() as browser:
+        agreed = await browser.get(f"{begun.json()['authorization_url']}&login_hint=robot")
+    await http.post("/api/sign-ins/returned", json={"url": agreed.headers["location"]}, headers=boss)
+    outcome = {"state": "waiting"}
+    while outcome["state"] == "waiting":
+        outcome = (await http.get(f"/api/sign-ins/outcomes/{begun.json()['ticket']}", headers=boss)).json()
+
+    assert refused.status_code == 400
+    assert outcome["state"] == "signed in"
+    assert [each.caller for each in service.sign_ins.all()] == [""]
+    link_in(await called(service, "boss", "mine:whoami"))  # his own calls need his own
+
+
+async def test_a_caller_who_begins_many_sign_ins_stops_nobody_else(service: Service, http: httpx2.AsyncClient) -> None:
+    for port in range(1_000, 1_040):
+        asked = {"redirect_url": f"http://127.0.0.1:{port}/callback"}
+        begun = await http.post("/api/sign-ins/of/mine", json=asked, headers={"authorization": "Bearer ann"})
+        assert begun.status_code == 200
+
+    link_in(await called(service, "bob", "mine:whoami"))
+    # of many that she began for the same server, the last one counts
+    assert len([task for task in asyncio.all_tasks() if "SignInFlows" in repr(task)]) == 2

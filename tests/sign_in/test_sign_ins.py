@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,23 @@ def test_services_need_no_key_before_the_first_sign_in() -> None:
     assert sign_ins.get("docs", "ann") is None
     with pytest.raises(ConfigInvalid, match="TOOLSCALE_SECRET_KEY"):
         sign_ins.put(sign_in())
+
+
+@pytest.mark.parametrize("text", ["", "short"])
+def test_a_key_file_without_a_key_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "secret.key").write_text(text)
+    sign_ins = open_sign_ins(Settings(data_dir=tmp_path))
+
+    with pytest.raises(ConfigInvalid, match=r"secret\.key"):
+        sign_ins.put(sign_in())
+
+
+def test_processes_that_make_the_key_at_once_have_the_same(tmp_path: Path) -> None:
+    several = [open_sign_ins(Settings(data_dir=tmp_path / "data")) for _ in range(8)]
+
+    with ThreadPoolExecutor(len(several)) as threads:
+        list(threads.map(SignIns.check_key, several))
+
+    several[0].put(mine := sign_in())
+    assert all(each.get("docs", "ann") == mine for each in several)
+    assert {file.name for file in (tmp_path / "data").iterdir() if "key" in file.name} == {"secret.key"}

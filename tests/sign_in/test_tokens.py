@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,7 +17,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 from shared.errors import ServerAuthRequired
 from shared.upstream.auth import Challenge, OAuthClient
 from shared.upstream.oauth import Authorization, OAuthServer, challenge_of
-from shared.upstream.sign_ins import RedisEntries, SecretKey, SignIn, SignIns, SqliteEntries
+from shared.upstream.sign_ins import RedisEntries, SecretKey, SignIn, SignIns, SqliteEntries, entry_name
 from shared.upstream.target import HttpTarget
 from shared.upstream.tokens import AccessTokens
 from tests.support.fake_redis import FakeRedisServer
@@ -216,3 +218,34 @@ async def test_a_process_that_gets_the_lease_after_another_one_refreshed_does_no
 
     assert await second.current() == await first.current()
     assert people.refreshes["ann"] == 1
+
+
+async def test_a_request_that_is_cancelled_in_a_refresh_loses_no_token(
+    server: ProtectedServer, people: People, sign_ins: SignIns
+) -> None:
+    people.refresh_takes_s = 0.3
+    sign_in = await agreed(server, "ann", "ann")
+    sign_ins.put(sign_in.model_copy(update={"renewed_at": time.time() - people.lifetime_s}))
+    tokens = AccessTokens(sign_ins, oauth(server), "ann")
+
+    with anyio.CancelScope() as request:
+        loop = asyncio.get_running_loop()
+        people.on_refresh = partial(loop.call_soon_threadsafe, request.cancel)
+        await tokens.current()
+
+    assert await tokens.current() in people.access
+    assert people.refreshes["ann"] == 1
+
+
+async def test_tokens_that_cannot_be_refreshed_are_used_to_their_end(
+    server: ProtectedServer, people: People, sign_ins: SignIns
+) -> None:
+    sign_in = await agreed(server, "ann", "ann")
+    assert sign_in.tokens
+    alone = sign_in.tokens.model_copy(update={"refresh_token": None})
+    sign_ins.put(sign_in.model_copy(update={"tokens": alone, "renewed_at": time.time() - people.lifetime_s + 5}))
+    held = sign_ins.entries.try_lease(entry_name("srv", "ann"), "another process")
+
+    with anyio.fail_after(5):  # no lease is waited for
+        assert await AccessTokens(sign_ins, oauth(server), "ann").current() == alone.access_token
+    assert held

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -59,6 +59,7 @@ class People:
     refuses_refresh: bool = False
     refresh_takes_s: float = 0.0
     refreshing: int = 0
+    on_refresh: Callable[[], object] = lambda: None
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -101,6 +102,7 @@ class People:
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
         self.refreshing += 1
+        self.on_refresh()
         if self.refresh_takes_s:
             await anyio.sleep(self.refresh_takes_s)
         if self.refuses_refresh or self.refresh.pop(refresh_token.token, None) is None:

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import ValidationError
 
 from shared.catalog import Endpoint
 from shared.errors import AddressForbidden, ConfigInvalid, ServerAuthRequired, ServerUnreachable
 from shared.settings import load_settings
+from shared.upstream.auth import Auth, Requester
 from shared.upstream.dial import Dialler, dialler_for, store_addresses
 from shared.upstream.hosts import resolve
+from shared.upstream.options import ServerOptions
+from shared.upstream.sign_ins import SecretKey, SignIn, SignIns, SqliteEntries
 from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -447,3 +453,28 @@ def test_the_authorization_server_of_an_events_server_has_to_be_allowed_too() ->
         issuer_of("https://mcp.test/", "https://login/", "mcp.test", login="203.0.113.7")
 
     assert issuer_of("https://mcp.test/", "https://login/", "mcp.test", "login", login="203.0.113.7").addresses
+
+
+def test_a_token_of_a_caller_is_lent_for_listings_alone(tmp_path: Path) -> None:
+    sign_ins = SignIns(SqliteEntries(tmp_path / "sign-ins.sqlite3"), SecretKey(None, tmp_path / "secret.key"))
+    tokens = OAuthToken(access_token="of-ann")
+    client = OAuthClientInformationFull(client_id="c")
+    sign_ins.put(SignIn(server_id="srv", caller="ann", url="http://127.0.0.1/", client=client, tokens=tokens))
+    options = ServerOptions(auth=Auth(type="caller", listing="first-caller"))
+    target = HttpTarget("http://127.0.0.1/")
+    dialler = Dialler({"srv": target}, frozenset(), None, {}, read_options=lambda *_: options, sign_ins=sign_ins)
+
+    def token(found: Target) -> str | None:
+        assert isinstance(found, HttpTarget)
+        assert found.tokens
+        return anyio.run(found.tokens.current)
+
+    assert token(dialler.listing_target("srv", Endpoint(), {})) == "of-ann"
+    # the operator over stdio has no name of his own
+    assert token(dialler.authenticated(target, "srv", {}, Requester())) is None
+    assert token(dialler.authenticated(target, "srv", {}, Requester("bob"))) is None
+
+
+def test_only_tokens_of_callers_can_be_lent() -> None:
+    with pytest.raises(ValidationError):
+        Auth(type="service", listing="first-caller")

@@ -112,7 +112,7 @@ async def test_every_page_forbids_scripts_frames_and_what_comes_from_elsewhere(p
     assert "unsafe" not in CONTENT_SECURITY_POLICY
     assert "script" not in CONTENT_SECURITY_POLICY
     assert page.headers["cache-control"] == "no-store"
-    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["referrer-policy"] == "same-origin"
     assert page.headers["x-content-type-options"] == "nosniff"
     assert not {"script", "iframe", "style"} & Parsed(page).elements
     assert "style" not in Parsed(page).attributes

@@ -190,9 +190,10 @@ class Service:
         """Delete what is at a path; raises as `get`."""
         self._json("DELETE", path)
 
-    def end_sign_ins(self, server_id: str | None, caller: str | None) -> list[str]:
-        """End the sign-ins of a server, a caller or both; return the servers; raises as `get`."""
-        given = {name: value for name, value in (("server", server_id), ("caller", caller)) if value is not None}
+    def end_sign_ins(self, server_id: str | None, caller: str | None, *, for_service: bool = False) -> list[str]:
+        """End the sign-ins of a server, and of a caller or the service; return the servers; raises as `get`."""
+        known = {"server": server_id, "caller": caller, "service": "1" if for_service else None}
+        given = {name: value for name, value in known.items() if value is not None}
         return cast("list[str]", self._json("DELETE", f"/api/sign-ins?{urlencode(given)}")["ended"])
 
     def servers(self) -> Object:

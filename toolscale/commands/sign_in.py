@@ -30,6 +30,9 @@ from toolscale.commands.options import (
 from toolscale.console import Column, print_json, print_lines, print_notes, print_table, working
 
 PATH = "/api/sign-ins"
+ServiceOption = Annotated[
+    bool, typer.Option("--service", help="The service's own sign-in, where callers have theirs; for operators.")
+]
 WITHIN_S = 300.0
 _POLL_S = 0.3
 _CALLBACK = "/callback"
@@ -41,6 +44,7 @@ def login(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the URL, and read the redirected URL from stdin.")
     ] = False,
+    for_service: ServiceOption = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -54,7 +58,7 @@ def login(
     with open_service(url, token, data_dir) as service:
         about = service.get(f"{PATH}/of/{quote(server)}")
         with _returning(about["callback_port"]) as (redirect_url, returned):
-            begun = service.post(f"{PATH}/of/{quote(server)}", {"redirect_url": redirect_url})
+            begun = service.post(f"{PATH}/of/{quote(server)}", {"redirect_url": redirect_url, "service": for_service})
             address = begun["authorization_url"]
             if no_browser:
                 print_lines(address)
@@ -68,7 +72,7 @@ def login(
         service.post(f"{PATH}/returned", {"url": came})
         _finish(service, server, begun["ticket"])
     if as_json:
-        print_json({"server_id": server, "caller": about["caller"]})
+        print_json({"server_id": server, "caller": None if for_service else about["caller"]})
         return
     print_lines(printable(f"{server}: signed in. Its tools are being listed; `toolscale ls {server}` shows them."))
 
@@ -82,16 +86,17 @@ def logout(
         str | None,
         typer.Option(help="End the sign-ins of this caller; without SERVER, all of them.", show_default=False),
     ] = None,
+    for_service: ServiceOption = False,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """End a sign-in: Toolscale forgets its tokens."""
-    if server is None and caller is None:
+    if server is None and caller is None and not for_service:
         raise typer.BadParameter("name a SERVER, or a caller by --caller")
     with open_service(url, token, data_dir) as service:
-        ended = service.end_sign_ins(server, caller)
+        ended = service.end_sign_ins(server, caller, for_service=for_service)
     if not ended:
         whose = f" of {caller}" if caller else ""
         raise ServiceRejected(f"there is no sign-in{whose}{f' to {server}' if server else ''}")
