@@ -36,6 +36,8 @@ BY_LINK = (
 DECLINED = f"{NEEDS_SIGN_IN}, and the user declined it"
 # The user signs in while the client waits for the repeated call.
 FINISHED_WITHIN_S = 45.0
+# The first, and another for more rights; a server that refuses these tokens too would ask without end.
+MOST_LINKS = 2
 
 
 class SignInOfCall:
@@ -46,6 +48,7 @@ class SignInOfCall:
     ) -> None:
         """Without flows, nobody signs in."""
         self._flows, self._index, self._context, self._questions = flows, index, context, questions
+        self._links = 0  # that this call has shown
 
     async def ask(self, needed: SignInRequired) -> ServerError:
         """Return the error of the call, which has a link where the caller may sign in.
@@ -70,8 +73,9 @@ class SignInOfCall:
         message = f"{server.server_id} {NEEDS_SIGN_IN}: open the link, and agree there."
         params = ElicitRequestURLParams(message=message, url=ticket.link, elicitation_id=ticket.name)
         question = ElicitRequest(params=params)
-        if can_answer(self._questions.capabilities, question):
-            await self._questions.ask({KEY: question}, TOPIC, [server.server_id], ticket.name)
+        if self._links < MOST_LINKS and can_answer(self._questions.capabilities, question):
+            state = f"{self._links + 1} {ticket.name}"
+            await self._questions.ask({KEY: question}, TOPIC, [server.server_id], state)
         return SignInRequired(server.server_id, BY_LINK.format(link=ticket.link))
 
     async def finish(self, asked: Asked | None) -> None:
@@ -85,6 +89,8 @@ class SignInOfCall:
         answer = self._questions.answers.get(KEY)
         if not isinstance(answer, ElicitResult) or answer.action != "accept":
             raise ServerAuthRequired(asked.servers[0], DECLINED)
-        outcome = await self._flows.finished(asked.state or "", self._context.caller, FINISHED_WITHIN_S)
+        links, _, ticket = (asked.state or "").partition(" ")
+        self._links = int(links)
+        outcome = await self._flows.finished(ticket, self._context.caller, FINISHED_WITHIN_S)
         if outcome.reason:
             raise ServerAuthRequired(asked.servers[0], outcome.reason)

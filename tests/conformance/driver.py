@@ -2,14 +2,13 @@
 
 The suite says in the environment which scenario it plays. The agent behind Toolscale is the SDK's client: it answers
 questions with their defaults, and else with yes. The person agrees to each sign-in at once: by `toolscale login` until
-the server is listed, and by the link of a call that needs one.
+the server is listed, and at the link that a call of the agent asks to open.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import anyio
 import httpx2
 from mcp import Client
 from mcp.client.context import ClientRequestContext
-from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
+from mcp.types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
 from tests.e2e.test_serve import serving
 from tests.support.brisk import TIMES
@@ -116,7 +115,10 @@ def redirected(address: str) -> str:
 
 
 async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-    assert isinstance(params, ElicitRequestFormParams)
+    if isinstance(params, ElicitRequestURLParams):
+        async with httpx2.AsyncClient(trust_env=False, follow_redirects=True, timeout=60) as browser:
+            sys.stderr.write((await browser.get(params.url)).text)
+        return ElicitResult(action="accept")
     properties: dict[str, Any] = params.requested_schema["properties"]
     return ElicitResult(action="accept", content={name: of.get("default", True) for name, of in properties.items()})
 
@@ -128,20 +130,8 @@ async def play(url: str, scenario: str, context: dict[str, Any]) -> None:
         servers = (listed.structured_content or {})["toolsByServer"]
         schemas = {tool["name"]: tool["definition"]["inputSchema"] for of in servers for tool in of["tools"]}
         for name, arguments in calls(scenario, schemas, context):
-            if link := await called(client, name, arguments):
-                async with httpx2.AsyncClient(trust_env=False, follow_redirects=True, timeout=60) as browser:
-                    sys.stderr.write((await browser.get(link)).text)
-                await called(client, name, arguments)
-
-
-async def called(client: Client, name: str, arguments: dict[str, Any]) -> str | None:
-    """Call a tool; return the link of an answer that asks for a sign-in."""
-    result = await client.call_tool("call_tool", {"tool_name": f"{SERVER}:{name}", "parameters": arguments})
-    assert isinstance(result, CallToolResult)
-    text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-    sys.stderr.write(f"{name}: error {result.is_error}, {text}\n")
-    link = re.search(r"http://\S+/oauth/start/\S+", text) if result.is_error else None
-    return link.group() if link else None
+            called = await client.call_tool("call_tool", {"tool_name": f"{SERVER}:{name}", "parameters": arguments})
+            sys.stderr.write(f"{name}: {called.model_dump_json()}\n")
 
 
 def calls(scenario: str, schemas: dict[str, dict[str, Any]], context: dict[str, Any]) -> Iterator[Call]:

@@ -1,6 +1,7 @@
 """The checks of the suite that a conforming server passes alone and not behind a toolset, with a reason for each.
 
-A check is in the list of a scenario if it fails, is left out, or has a warning. The tests fail as soon as one passes.
+FAILED has those that fail, or are not made since an earlier one fails. OPTIONAL has those of what MCP leaves to a
+server: the suite leaves them out, or warns. The tests fail as soon as one passes.
 """
 
 from __future__ import annotations
@@ -18,14 +19,10 @@ A server of 2025-11-25 asks the client in mid-call by a request of its own. Over
 clients, so the request has no way and the answer none back. It would take sessions that one replica holds, or a store
 of open streams that all replicas read; a client of 2026-07-28 needs neither.
 """
-NO_SESSION = """
-Optional, and no failure by the suite: Toolscale gives no session id over HTTP, so that any replica answers any request.
-Without one, a stream cannot be continued either.
-"""
 LOGGING = "Logging is deprecated since 2026-07-28; a server's own log is no part of the result of a call."
 SUBSCRIBING = "Subscriptions to single resources need a session with the client, and 2026-07-28 has removed them."
 
-LASTING: Mapping[str, Checks] = MappingProxyType(
+FAILED: Mapping[str, Checks] = MappingProxyType(
     {
         ASKS_OVER_HTTP: {
             HANDSHAKE: {
@@ -37,17 +34,6 @@ LASTING: Mapping[str, Checks] = MappingProxyType(
                 "elicitation-sep1330-enums": "elicitation-sep1330-general elicitation-sep1330-legacy-enumnames"
                 " elicitation-sep1330-titled-multi elicitation-sep1330-titled-single"
                 " elicitation-sep1330-untitled-multi elicitation-sep1330-untitled-single",
-            }
-        },
-        NO_SESSION: {
-            HANDSHAKE: {
-                "server-initialize": "server-session-id-visible-ascii",
-                "server-session-lifecycle": "server-session-delete-accepted server-session-initialized-accepted"
-                " server-session-terminated-returns-404",
-                "server-sse-multiple-streams": "server-accepts-multiple-post-streams"
-                " server-sse-multiple-streams-session server-sse-streams-functional",
-                "server-sse-polling": "server-sse-disconnect-resume server-sse-polling-session"
-                " server-sse-priming-event server-sse-retry-field",
             }
         },
         LOGGING: {
@@ -65,51 +51,42 @@ LASTING: Mapping[str, Checks] = MappingProxyType(
     }
 )
 
-PROMPTS_AND_RESOURCES: Checks = {
-    revision: {
-        "completion-complete": "completion-complete",
-        "prompts-list": "prompts-list",
-        "prompts-get-simple": "prompts-get-simple",
-        "prompts-get-with-args": "prompts-get-with-args",
-        "prompts-get-embedded-resource": "prompts-get-embedded-resource",
-        "prompts-get-with-image": "prompts-get-with-image",
-        "resources-read-text": "resources-read-text",
-        "resources-read-binary": "resources-read-binary",
-        "resources-templates-read": "resources-templates-read",
-    }
-    for revision in (HANDSHAKE, STATELESS)
-}
-CACHED_LISTS: Checks = {
-    STATELESS: {"caching": "sep-2549-prompts-list-caching-hints sep-2549-resources-read-caching-hints"}
-}
-LISTENING: Checks = {
-    STATELESS: {
-        "server-stateless": "sep-2575-server-sends-subscription-ack sep-2575-server-tags-subscription-id"
-        " sep-2575-server-honors-notification-filter sep-2575-server-sends-tools-list-changed-on-subscription"
-        " sep-2575-server-sends-prompts-list-changed-on-subscription"
-    }
-}
-INPUT_REQUIRED: Checks = {
-    STATELESS: {
-        "input-required-result-non-tool-request": "sep-2322-non-tool-incomplete sep-2322-non-tool-complete",
-    }
-}
+NO_SESSION = """
+Toolscale gives no session id over HTTP, so that any replica answers any request. Without one, a stream cannot be
+continued either.
+"""
+SAME_TOOLS = """
+The suite's tool publishes a change, and the server's list stays the same. Clients of Toolscale hear when the tools of
+their toolset are others: a server that publishes without reason makes no client list its tools again.
+"""
+PROMPTS_UNWATCHED = "Toolscale does not notice changes of servers' prompts, and declares no `listChanged` for them."
 
-TO_COME: Mapping[str, Checks] = MappingProxyType(
+OPTIONAL: Mapping[str, Checks] = MappingProxyType(
     {
-        "The prompts and resources of servers are to come.": PROMPTS_AND_RESOURCES,
-        "Cache hints are checked on a prompt list and a listed resource, which are to come.": CACHED_LISTS,
-        "A client is to hear of a changed toolset.": LISTENING,
-        "What a server asks for a prompt is to reach the client, with the prompts of servers.": INPUT_REQUIRED,
+        NO_SESSION: {
+            HANDSHAKE: {
+                "server-initialize": "server-session-id-visible-ascii",
+                "server-session-lifecycle": "server-session-delete-accepted server-session-initialized-accepted"
+                " server-session-terminated-returns-404",
+                "server-sse-multiple-streams": "server-accepts-multiple-post-streams"
+                " server-sse-multiple-streams-session server-sse-streams-functional",
+                "server-sse-polling": "server-sse-disconnect-resume server-sse-polling-session"
+                " server-sse-priming-event server-sse-retry-field",
+            }
+        },
+        SAME_TOOLS: {STATELESS: {"server-stateless": "sep-2575-server-sends-tools-list-changed-on-subscription"}},
+        PROMPTS_UNWATCHED: {
+            STATELESS: {"server-stateless": "sep-2575-server-sends-prompts-list-changed-on-subscription"}
+        },
     }
 )
 
 
-def reasons(revision: str) -> dict[str, str]:
-    """Return the reason for each expected failure of a revision, as `scenario check`."""
+def checks_of(listed: Mapping[str, Checks], revision: str) -> set[str]:
+    """Return the checks of a revision in a list, each as `scenario check`."""
     return {
-        f"{scenario} {check}": reason
-        for reason, checks in {**LASTING, **TO_COME}.items()
+        f"{scenario} {check}"
+        for checks in listed.values()
         for scenario, names in checks.get(revision, {}).items()
         for check in names.split()
     }

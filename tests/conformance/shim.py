@@ -1,8 +1,9 @@
-"""A proxy between the suite and a toolset: the suite calls tools by fixed names, and a toolset shows `server__tool`."""
+"""A proxy between the suite and a toolset: the suite has fixed names and URIs, and a toolset shows its own for them."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from mcp import Client
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -21,15 +23,18 @@ from tests.support.waiting import eventually
 
 # the proxy's own, or of one connection
 UNFORWARDED = {"content-length", "transfer-encoding", "connection", "keep-alive", "accept-encoding"}
+COMPLETE = "completion/complete"
+EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 Rename = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How the names of a kind of thing (tools, prompts) are shown: by a server itself, and by a toolset.
+    """How the names of a kind of thing (tools, prompts, resources) are shown: by a server itself, and by a toolset.
 
-    A request of one of the methods has the name in a parameter; a result has a list of things with such a name.
+    A request of one of the methods, or its reference, has the name in a parameter; a result has a list of things with
+    such a name.
     """
 
     methods: tuple[str, ...]
@@ -41,8 +46,11 @@ class Names:
     def in_request(self, message: dict[str, Any]) -> None:
         """Let a request name what the toolset shows."""
         params = message.get("params")
-        if message.get("method") in self.methods and isinstance(params, dict) and self.parameter in params:
-            params[self.parameter] = self.to_toolset(params[self.parameter])
+        if message.get("method") not in self.methods or not isinstance(params, dict):
+            return
+        named = params.get("ref", params)
+        if self.parameter in named:
+            named[self.parameter] = self.to_toolset(named[self.parameter])
 
     def in_header(self, method: str | None, name: str) -> str:
         """Return the name in the header of such a request."""
@@ -54,16 +62,43 @@ class Names:
             thing[self.parameter] = self.from_toolset(thing[self.parameter])
 
 
-def prefixed(names: Mapping[str, object], server: str, method: str, listed: str) -> Names:
+def prefixed(names: Mapping[str, object], server: str, methods: tuple[str, ...], listed: str) -> Names:
     """Return the renaming of a server's own names; those of Toolscale stay."""
     prefix = f"{server}__"
     return Names(
-        (method,),
+        methods,
         "name",
         listed,
         lambda name: prefix + name if name in names else name,
         lambda name: name.removeprefix(prefix),
     )
+
+
+async def linked(server: str, toolset: str) -> tuple[Names, Names]:
+    """Return the renaming of the resources and the templates of the server at a URL, as the toolset lists them now."""
+    async with Client(server) as alone, Client(toolset) as behind:
+        own, shown = await _listed(alone), await _listed(behind)
+    links = {uri: shown[name] for name, uri in own.items()}
+    own_of = {link: uri for uri, link in links.items()}
+
+    def to_toolset(uri: str) -> str:
+        for template, link in links.items():
+            if expanded := re.fullmatch("(.+)".join(map(re.escape, EXPRESSION.split(template))), uri):
+                first, *others = EXPRESSION.split(link)
+                return first + "".join(value + text for value, text in zip(expanded.groups(), others, strict=True))
+        return uri
+
+    return (
+        Names(("resources/read", COMPLETE), "uri", "resources", to_toolset, own_of.__getitem__),
+        Names((), "uriTemplate", "resourceTemplates", to_toolset, own_of.__getitem__),
+    )
+
+
+async def _listed(client: Client) -> dict[str, str]:
+    """Return the URIs of resources and templates by their names, which a toolset leaves as they are."""
+    resources = (await client.list_resources()).resources
+    templates = (await client.list_resource_templates()).resource_templates
+    return {one.name: one.uri for one in resources} | {one.name: one.uri_template for one in templates}
 
 
 @contextmanager

@@ -79,6 +79,26 @@ async def test_a_client_that_can_open_links_shows_the_link_and_gets_the_result(
     assert len(opened) == 1
 
 
+async def test_a_server_that_no_sign_in_contents_is_given_up_after_two(
+    service: Service, server: ProtectedServer, http: httpx2.AsyncClient
+) -> None:
+    server.people.withheld.add("write")
+    opened: list[str] = []
+
+    async def user(context: object, params: ElicitRequestParams) -> ElicitResult:
+        del context
+        assert isinstance(params, ElicitRequestURLParams)
+        opened.append(params.url)
+        await agree(http, params.url, "ann", "ann@example.org")
+        return ElicitResult(action="accept")
+
+    result = await called(service, "ann", "mine:leak", user)
+
+    assert result.is_error
+    assert len(opened) == 2
+    assert link_in(result) not in opened
+
+
 async def test_a_user_who_declines_the_link_gets_no_call(service: Service, http: httpx2.AsyncClient) -> None:
     del http
 

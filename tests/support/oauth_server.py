@@ -44,11 +44,12 @@ class People:
     """The provider of the authorization server: its clients, grants and tokens, in memory.
 
     Access tokens of `lifetime_s`. `refreshes` counts the refreshes by person, and a refresh token is good once.
-    `log` has every token that was ever given.
+    `log` has every token that was ever given; `withheld` are scopes that none gets.
     """
 
     lifetime_s: int = 3_600
     scopes: list[str] = field(default_factory=lambda: ["read"])
+    withheld: set[str] = field(default_factory=set[str])
     clients: dict[str, OAuthClientInformationFull] = field(default_factory=dict[str, OAuthClientInformationFull])
     codes: dict[str, AuthorizationCode] = field(default_factory=dict[str, AuthorizationCode])
     access: dict[str, AccessToken] = field(default_factory=dict[str, AccessToken])
@@ -70,7 +71,7 @@ class People:
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         code = AuthorizationCode(
             code=secrets.token_hex(20),
-            scopes=params.scopes or self.scopes,
+            scopes=[scope for scope in params.scopes or self.scopes if scope not in self.withheld],
             expires_at=time.time() + 60,
             client_id=client.client_id,
             code_challenge=params.code_challenge,
