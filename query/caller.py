@@ -75,6 +75,6 @@ def is_operator(request: HTTPConnection, caller: Caller, *, is_local: bool) -> b
     if caller is ANYONE:
         # Without authentication, only this machine may operate. A web page of another port of it may not: its
         # browser sends a body of plain text to any address, with the origin of the page.
-        _, _, origin = request.headers.get("origin", "").partition("://")
-        return is_local and origin in ("", request.headers.get("host"))
+        origin = request.headers.get("origin")
+        return is_local and (origin is None or origin.partition("://")[2] == request.headers.get("host"))
     return "operate" in caller.permissions and caller.groups is None and caller.toolset is None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
 from pydantic import (
     AliasChoices,
@@ -47,26 +47,6 @@ class Requester:
 
 
 LISTING = Requester()
-
-
-class Tokens(Protocol):
-    """The access tokens of the requests of one caller to one server."""
-
-    async def current(self) -> str | None:
-        """Return the access token, None without a sign-in."""
-        ...
-
-    def is_signed_in(self) -> bool:
-        """Return whether there is a sign-in; blocks."""
-        ...
-
-    async def after_refusal(self, refused: str | None, challenge: Challenge) -> str | None:
-        """Return another token than the one that the server has just refused; None if only a person can get one."""
-        ...
-
-    async def are_offered(self) -> bool:
-        """Return whether a person can get them, by what the server publishes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

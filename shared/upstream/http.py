@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from mcp.client._transport import TransportStreams as Streams
 
-    from shared.upstream.auth import Tokens
+    from shared.upstream.tokens import AccessTokens
 
 _CONNECT_S = 5.0
 _NOTIFICATION_S = 5.0
@@ -130,7 +130,7 @@ async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_
 class _TokenAuth(httpx2.Auth):
     """Adds the access token to each request, and repeats one that the server refuses if there is another token."""
 
-    def __init__(self, tokens: Tokens, state: SessionState) -> None:
+    def __init__(self, tokens: AccessTokens, state: SessionState) -> None:
         self._tokens, self._state = tokens, state
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:

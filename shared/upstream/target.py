@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 if TYPE_CHECKING:
-    from shared.upstream.auth import Tokens
+    from shared.upstream.tokens import AccessTokens
 
 SHORTEST = 8
 """Minimum characters of a credential; hiding shorter values would make messages unreadable."""
@@ -91,7 +91,7 @@ class HttpTarget:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     addresses: tuple[str, ...] = ()
     owner: str = ""
-    tokens: Tokens | None = field(default=None, compare=False, repr=False)
+    tokens: AccessTokens | None = field(default=None, compare=False, repr=False)
 
 
 Target = StdioTarget | HttpTarget
