@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -114,20 +114,19 @@ class NothingSent(Exception):
     """The call may be sent again over a new session: it was not carried out, or its tool may be called twice."""
 
 
+@dataclass(frozen=True, slots=True)
 class SessionHooks:
-    """What happens with a session besides its calls; without sessions of callers, nothing."""
+    """What happens with a session besides its calls.
 
-    kept: KeptSession | None = None
-    """The session of the caller for whom the connection was opened, for other replicas."""
+    `kept` is the session of the caller for whom the connection was opened, for other replicas. `opened` is called
+    before the first call, `asks_for_roots` when the server asks for the directories that its client works in, and
+    `tools_changed` at its notification of that.
+    """
 
-    def opened(self, connection: Connection) -> None:
-        """Handle that the session is open; no call was sent yet."""
-
-    def asks_for_roots(self, connection: Connection) -> None:
-        """Handle that the server asks for the directories that its client works in."""
-
-    def tools_changed(self) -> None:
-        """Handle the server's notification that its tools have changed."""
+    kept: KeptSession | None
+    opened: Callable[[Connection], None]
+    asks_for_roots: Callable[[Connection], None]
+    tools_changed: Callable[[], None]
 
 
 class CallDeadline:

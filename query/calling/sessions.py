@@ -13,17 +13,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from typing_extensions import override
 
 from query.calling.changed_servers import ChangedServers
 from query.calling.connection import CallDeadline, Connection, NothingSent, ResultT, Send, SessionHooks
-from query.calling.kept_sessions import KeptSession, KeptSessions
+from query.calling.kept_sessions import KeptSessions
 from query.calling.limits import Admission, CallLimits, ResultSlot
 from query.calling.session_bounds import SessionBounds, SessionKey
 from query.kept import Kept
@@ -339,20 +338,26 @@ class Sessions:
     def _open(self, server: ServerRecord, target: Target, key: SessionKey, requester: Requester) -> Connection:
         if key.owner:
             self._bounds.admit(key, self._connections, is_process=isinstance(target, StdioTarget) and key.is_of_caller)
-        hooks = _Hooks(self, key, target, requester)
+        owner = key.owner or requester.session
+        hooks = SessionHooks(
+            kept=self.kept.of(key.server_id, owner, target) if owner and _may_assign(target) else None,
+            opened=partial(self._opened, key, requester) if _may_assign(target) else lambda _: None,
+            asks_for_roots=partial(self._asks_for_roots, key, requester),
+            tools_changed=partial(self._changed.add, key.server_id),
+        )
         slot = self._admission.slot(f"server {key.server_id}")
         connection = Connection(key.server_id, target, self._limits, slot, server.protocol_version, hooks)
         self._connections[key] = connection
         self._not_ended[connection] = self.start(self._keep(key, connection))
         return connection
 
-    def opened(self, connection: Connection, key: SessionKey, requester: Requester) -> None:
+    def _opened(self, key: SessionKey, requester: Requester, connection: Connection) -> None:
         """Give a session that the server has assigned to the requester for whom it was opened."""
         self._assigns[key.server_id] = connection.has_session_id
         if connection.has_session_id:
             self._give(connection, key, requester.session)
 
-    def asks_for_roots(self, connection: Connection, key: SessionKey, requester: Requester) -> None:
+    def _asks_for_roots(self, key: SessionKey, requester: Requester, connection: Connection) -> None:
         """Give a process that works in the directories of its client to the clients of the same one."""
         self._by_project.add(key.server_id)
         self._give(connection, key, requester.project)
@@ -364,17 +369,6 @@ class Sessions:
             own = SessionKey(key.server_id, owner)
             self._connections[own] = connection
             self._bounds.used(own)
-
-    def tools_changed(self, server_id: str) -> None:
-        """Request a reconciliation of a server whose tools have changed."""
-        self._changed.add(server_id)
-
-    def kept_session(self, key: SessionKey, target: Target, requester: Requester) -> KeptSession | None:
-        """Return the session of the requester that replicas share; None where the server cannot have one."""
-        owner = key.owner or requester.session
-        if not owner or not isinstance(target, HttpTarget) or not _may_assign(target):
-            return None
-        return self.kept.of(key.server_id, owner, target)
 
     async def _keep(self, key: SessionKey, connection: Connection) -> None:
         try:
@@ -423,29 +417,7 @@ class Sessions:
         return slot.is_waiting or (used is not None and used.waits_for_slot)
 
 
-class _Hooks(SessionHooks):
-    """What the sessions do with one of them, which a requester opened."""
-
-    def __init__(self, sessions: Sessions, key: SessionKey, target: Target, requester: Requester) -> None:
-        self.kept = sessions.kept_session(key, target, requester)
-        self._sessions, self._key, self._requester = sessions, key, requester
-        self._may_assign = _may_assign(target)
-
-    @override
-    def opened(self, connection: Connection) -> None:
-        if self._may_assign:
-            self._sessions.opened(connection, self._key, self._requester)
-
-    @override
-    def asks_for_roots(self, connection: Connection) -> None:
-        self._sessions.asks_for_roots(connection, self._key, self._requester)
-
-    @override
-    def tools_changed(self) -> None:
-        self._sessions.tools_changed(self._key.server_id)
-
-
-def _may_assign(target: Target) -> bool:
+def _may_assign(target: Target) -> TypeGuard[HttpTarget]:
     """Return whether the server may assign sessions by an id."""
     return isinstance(target, HttpTarget) and target.transport == "streamable-http"
 

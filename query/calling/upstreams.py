@@ -97,11 +97,6 @@ class Upstreams:
         """Return whether a connection to a server is open, opens or ends."""
         return self._sessions.has_connections
 
-    def has_changed_tools(self, server_id: str, requester: Requester) -> bool:
-        """Return whether a server has announced, in a session that the requester uses, that its tools have changed."""
-        session = self._sessions.session_of(server_id, requester)
-        return session is not None and session.tools.have_changed
-
     async def session_tool(self, name: str, server_id: str, requester: Requester) -> ToolDefinition | None:
         """Return the tool that a server has in a session that the requester uses; None without either.
 

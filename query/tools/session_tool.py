@@ -30,7 +30,7 @@ async def resolve_called_tool(
         return await run_in_thread(caller.name, resolve_tool, request, caller, catalogue)
     except ToolNotFound:
         server_id, name = split_name(request.name)
-        if not name or not upstreams.has_changed_tools(server_id, requester):
+        if not name:
             raise
         server = await run_in_thread(caller.name, _server, server_id, catalogue)
         definition = await upstreams.session_tool(name, server_id, requester) if server else None
