@@ -56,12 +56,23 @@ class KeptSessions:
     async def attempt(self, use: Callable[[Kept], Any]) -> Any:
         """Return the result of this use of the store, which may block; None where it has no such entry, or fails."""
         try:
+            return await self.use(use)
+        except CursorsUnavailable:
+            return None
+
+    async def use(self, use: Callable[[Kept], Any]) -> Any:
+        """Return the result of this use of the store, which may block; None where it has no such entry.
+
+        Raises:
+            CursorsUnavailable: the store fails, which is logged.
+        """
+        try:
             return await anyio.to_thread.run_sync(use, self.kept)
         except CursorInvalid:
             return None
         except CursorsUnavailable as error:
             _log.warning("session_not_kept", reason=str(error))
-            return None
+            raise
 
     def of(self, server_id: str, owner: str, target: HttpTarget) -> KeptSession:
         """Return the session of an owner with a server, whether there is one or not."""
@@ -82,7 +93,10 @@ class KeptSession:
 
     async def find(self) -> HttpSession | None:
         """Return the session if there is one that may be continued."""
-        entry = await self._read()
+        try:
+            entry = await self._read()
+        except CursorsUnavailable:
+            return None
         if entry is None or entry["id"] in self._sessions.dead:
             return None
         self._session = HttpSession(entry["id"], entry["initialized"])
@@ -108,8 +122,11 @@ class KeptSession:
             self._sessions.dead.append(self._session.session_id)
 
     async def end(self) -> bool:
-        """Remove the entry and return True, unless another process used the session later."""
-        entry = await self._read()
+        """Remove the entry and return True, unless another process used the session later, or may have."""
+        try:
+            entry = await self._read()
+        except CursorsUnavailable:
+            return False
         if entry is None or self._session is None or entry["id"] != self._session.session_id:
             return True  # another session has taken its place
         if entry["process"] != self._sessions.process:
@@ -130,7 +147,7 @@ class KeptSession:
         self.is_kept = stored is not None
 
     async def _read(self) -> dict[str, Any] | None:
-        entry = await self._sessions.attempt(lambda kept: kept.get(self._name, *self._binding))
+        entry = await self._sessions.use(lambda kept: kept.get(self._name, *self._binding))
         return json.loads(entry) if entry is not None else None
 
 

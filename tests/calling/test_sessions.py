@@ -26,6 +26,7 @@ from query.catalogue import Catalogue
 from query.kept import Kept, RedisEntries
 from query.mcp import build_server
 from query.tools.registry import builtin_tools
+from shared.errors import CursorsUnavailable
 from shared.intents.definitions import Definitions
 from shared.intents.intents import open_intents
 from shared.service.redis import connect
@@ -318,6 +319,29 @@ async def test_an_idle_replica_leaves_the_session_to_the_one_that_used_it_later_
             await call(ann, "read")
 
     assert server.methods.count("initialize") == 2, "the session that was ended is not continued"
+
+
+async def test_a_replica_that_cannot_read_who_used_the_session_later_does_not_end_it(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = SessionServer()
+    brief = CallLimits(timeout_s=30, idle_s=0.2)
+    with scripted_http(script) as server:
+        one, other = (replica(HttpTarget(server.url), redis_url, limits) for limits in (brief, PATIENT))
+        async with callers(one, "ann") as (before,), callers(other, "ann") as (after,):
+            await call(before, "read")
+            await call(after, "read")
+            with monkeypatch.context() as silent:
+                silent.setattr(RedisEntries, "get", _fails)
+                await until(lambda: not one.upstreams.has_connections)
+            await call(after, "read")
+            assert "DELETE" not in server.methods
+
+    assert server.methods.count("initialize") == 1
+
+
+def _fails(*_: object) -> None:
+    raise CursorsUnavailable("Redis does not answer")
 
 
 async def test_a_session_goes_on_after_its_connection_made_room_for_another() -> None:
