@@ -143,17 +143,14 @@ class CallDeadline:
         self.scope = anyio.CancelScope()
         self._began = answer_by - timeout_s
         self._longest_by = self._began + longest_s(timeout_s)
-        self._last_progress: float | None = None
+        self._last_progress = self._began
         self._questions = 0
         self.connecting()
 
     @property
     def reason(self) -> str:
         """Return why the call has ended, after the server did not answer in time."""
-        if self._last_progress is None:
-            return f"no answer within {self.timeout_s:g} s"
-        now = anyio.current_time()
-        total_s, silent_s = round(now - self._began, 1), round(now - self._last_progress, 1)
+        total_s, silent_s = (round(self.answer_by - since, 1) for since in (self._began, self._last_progress))
         return f"no answer within {total_s:g} s in all, and no progress in the last {silent_s:g} s"
 
     def connecting(self) -> None:

@@ -267,7 +267,8 @@ async def test_the_error_of_a_call_whose_time_is_over_states_so() -> None:
     async with first_of([on_call(hangs), on_call(fine)], READ, limits=CallLimits(timeout_s=2)) as (client, _):
         called = await call(client, READ)
 
-    expected = f"r0: no answer within 2 s; {MAYBE}; 1 other replica was not tried, since no time was left"
+    late = "no answer within 2 s in all, and no progress in the last 2 s"
+    expected = f"r0: {late}; {MAYBE}; 1 other replica was not tried, since no time was left"
     assert text_of(called) == expected
 
 

@@ -74,7 +74,7 @@ async def test_the_time_of_a_server_limits_its_calls_in_place_of_the_usual_one()
         async with calling(servers.targets, limits=CallLimits(timeout_s=600), catalogue=catalogue) as client:
             called = await client.call_tool("call_tool", {"tool_name": "r0:drop"})
 
-    assert text_of(called).endswith("no answer within 0.5 s")
+    assert "no answer within 0.5 s" in text_of(called)
 
 
 @pytest.mark.parametrize(("times_s", "timeout_s"), [({}, None), ({"r0": 5.0}, 5.0), ({"r0": 5.0, "r1": 300.0}, 300.0)])
