@@ -578,7 +578,7 @@ class Connection:
         is_old = was_open or self._state.continued is not None
         if is_old and await self._is_lost(error, exchange):
             self._lose_session()
-            if exchange.is_repeatable or is_refused(error, exchange):
+            if exchange.is_repeatable or is_refused(exchange):
                 return NothingSent()
         if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):

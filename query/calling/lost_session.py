@@ -11,8 +11,9 @@ from shared.upstream.session import HttpExchange
 
 # The statuses that servers answer with instead of the 404 of the specification.
 _SUSPECT = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
-# A request with one of these was refused before it was carried out.
-_REFUSING = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND)
+# A request with one of these was refused before it was carried out. After 503, or an error that only its words tell
+# from that of a tool, it may have been: the tool may be what ended the session.
+_REFUSING = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _SESSION = re.compile(r"session", re.IGNORECASE)
 _LOST = re.compile(
     r"not (?:be )?(?:found|exist|known|valid|recogni[sz]ed)|un(?:known|recogni[sz]ed)|invalid|doesn't exist"
@@ -29,9 +30,9 @@ def may_be_lost(error: MCPError, exchange: HttpExchange) -> bool:
     return exchange.http_status in _SUSPECT or names_lost_session(error, exchange)
 
 
-def is_refused(error: MCPError, exchange: HttpExchange) -> bool:
+def is_refused(exchange: HttpExchange) -> bool:
     """Return whether a request in a lost session was certainly not carried out."""
-    return exchange.http_status in _REFUSING or names_lost_session(error, exchange)
+    return exchange.http_status in _REFUSING
 
 
 def names_lost_session(error: MCPError, exchange: HttpExchange) -> bool:

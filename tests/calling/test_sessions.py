@@ -415,7 +415,7 @@ def refuses(status: int, words: str, *, with_id: bool = True) -> Callable[[Excha
     return refuse
 
 
-LOST = {
+REFUSED = {
     "404": refuses(404, "Session not found"),
     "400": refuses(400, "Bad Request: No valid session ID provided"),
     "400 of the TypeScript SDK": refuses(400, "Bad Request: Server not initialized", with_id=False),
@@ -424,6 +424,9 @@ LOST = {
     "401": refuses(401, "Unauthorized: session expired"),
     "401 without words": lambda exchange: exchange.send(401),
     "410": refuses(410, "this session is gone"),
+}
+UNCERTAIN = {
+    "503 without words": lambda exchange: exchange.send(503),
     "503": refuses(503, "Service Unavailable: unknown session"),
     "503 of another form": lambda exchange: exchange.send(503, b'{"error": "session not found"}'),
     "200": refuses(200, "Session not found or expired"),
@@ -431,7 +434,7 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("refuse", LOST.values(), ids=LOST.keys())
+@pytest.mark.parametrize("refuse", REFUSED.values(), ids=REFUSED.keys())
 async def test_a_call_after_the_loss_of_its_session_opens_another_and_reaches_the_server_once(
     refuse: Callable[[Exchange], None],
 ) -> None:
@@ -448,16 +451,29 @@ async def test_a_call_after_the_loss_of_its_session_opens_another_and_reaches_th
 
 
 @pytest.mark.parametrize(("tool", "is_repeated"), [("read", True), ("write", False)])
-async def test_a_call_that_may_have_run_is_repeated_only_if_that_does_no_harm(tool: str, is_repeated: bool) -> None:
-    script = SessionServer(lambda exchange: exchange.send(503))
+@pytest.mark.parametrize("refuse", UNCERTAIN.values(), ids=UNCERTAIN.keys())
+async def test_a_call_that_may_have_run_is_repeated_only_if_that_does_no_harm(
+    refuse: Callable[[Exchange], None], tool: str, is_repeated: bool
+) -> None:
+    script = SessionServer(refuse)
+
+    def run_and_lose(exchange: Exchange) -> None:
+        script.sessions.clear()
+        script.answer = SessionServer().answer
+        refuse(exchange)
+
     with scripted_http(script) as server:
         async with callers(Service(HttpTarget(server.url)), "ann") as (ann,):
             await call(ann, tool)
-            script.sessions.clear()
-            second, third = await call(ann, tool), await call(ann, tool)
+            script.answer = run_and_lose
+            script.calls.clear()
+            second = await call(ann, tool)
+            assert len(script.calls) == 1 + is_repeated
+            third = await call(ann, tool)
 
     assert second.is_error is not is_repeated
     assert text_of(third) == "done"
+    assert server.methods.count("initialize") == 2
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
