@@ -227,9 +227,10 @@ class Connection:
         slot: ResultSlot,
         protocol_version: str | None,
         hooks: SessionHooks,
+        tools: SessionTools,
     ) -> None:
-        """`slot` is for messages on a stream that calls share."""
-        self.tools = SessionTools()
+        """`slot` is for messages on a stream that calls share; `tools` are those of this session."""
+        self.tools = tools
         self._hooks = hooks
         self.in_flight = 0
         self.last_used = self._last_message_at = anyio.current_time()
@@ -386,7 +387,9 @@ class Connection:
             return await self.tools.named(name, self._client)
         except (MCPError, TimeoutError, ValueError) as error:
             reason = (
-                f"is an error: {answered(self._state, error)}" if isinstance(error, MCPError) else "is invalid or slow"
+                f"is an error: {answered(self._state, error)}"
+                if isinstance(error, MCPError)
+                else "is invalid, too large or slow"
             )
             failed = ServerFailed(self._state.server_id, f"its list of tools in this session {reason}")
             raise failed.with_delivery(Delivery.NOT_SENT) from error

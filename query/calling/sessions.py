@@ -25,6 +25,7 @@ from query.calling.connection import CallDeadline, Connection, NothingSent, Resu
 from query.calling.kept_sessions import KeptSessions
 from query.calling.limits import Admission, CallLimits, ResultSlot
 from query.calling.session_bounds import SessionBounds, SessionKey
+from query.calling.session_tools import ListedTools, SessionTools
 from query.kept import Kept
 from shared.catalog import Endpoint, ServerRecord
 from shared.errors import (
@@ -153,6 +154,7 @@ class Sessions:
         # The stdio servers that have asked for the directories of their clients.
         self._by_project: set[str] = set()
         self._bounds = SessionBounds(limits)
+        self._listed_tools = ListedTools()
         self._not_ended: dict[Connection, asyncio.Task[None]] = {}
         self._lookups: dict[tuple[str, Endpoint], asyncio.Task[Target]] = {}
         self._lookup_threads = anyio.CapacityLimiter(LOOKUP_THREADS)
@@ -346,7 +348,8 @@ class Sessions:
             tools_changed=partial(self._changed.add, key.server_id),
         )
         slot = self._admission.slot(f"server {key.server_id}")
-        connection = Connection(key.server_id, target, self._limits, slot, server.protocol_version, hooks)
+        tools = SessionTools(self._listed_tools)
+        connection = Connection(key.server_id, target, self._limits, slot, server.protocol_version, hooks, tools)
         self._connections[key] = connection
         self._not_ended[connection] = self.start(self._keep(key, connection))
         return connection

@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.types import CallToolResult
 
 from query.caller import Caller, operator
-from query.calling import session_bounds
+from query.calling import session_bounds, session_tools
 from query.calling.limits import CallLimits
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
@@ -583,6 +583,40 @@ async def test_a_tool_that_appears_in_a_session_can_be_called_there(catalogue: C
 
     assert session
     assert refused.is_error is (kind == "legacy"), "callers share a process that is not declared stateful"
+
+
+async def test_the_tools_of_sessions_have_a_bound_and_are_listed_again_where_they_were_dropped(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = 0
+    for_one = session_tools._list
+
+    async def counted(client: Client) -> Any:
+        nonlocal listed
+        listed += 1
+        return await for_one(client)
+
+    monkeypatch.setattr(session_tools, "_list", counted)
+    with session_target("legacy") as target:
+        async with callers(Service(target, catalogue=catalogue), "ann", "bob") as both:
+            for client in both:
+                await words_of(client, "enable")
+            for client in (*both, *both):
+                await words_of(client, "hidden")
+            assert listed == 2
+            monkeypatch.setattr(session_tools, "MOST_BYTES", 1_000)  # a list has some 500
+            monkeypatch.setattr(session_tools, "SESSIONS_SHARE", 1)
+            for client in both:
+                await words_of(client, "enable")
+            for client in (*both, *both):
+                await words_of(client, "hidden")
+            assert listed == 6
+            monkeypatch.setattr(session_tools, "SESSIONS_SHARE", 4)
+            await words_of(both[0], "enable")
+            refused = await call(both[0], "hidden")
+
+    assert refused.is_error
+    assert "too large" in text_of(refused)
 
 
 async def test_the_schema_of_a_tool_of_a_session_is_checked(catalogue: Catalogue) -> None:
