@@ -263,6 +263,8 @@ class Connection:
         self._takes_calls = True
         self._drained = anyio.Event()  # no call is in flight, and no more are taken
         self._calls: list[CallExchange] = []
+        self._last_owner: str | None = None
+        self._has_several_owners = False
 
     def _hide(self, _: str) -> None:
         """Mask the access tokens of this session too, in what the server sends from now on."""
@@ -415,6 +417,8 @@ class Connection:
             deadline.progressed()
             await resources.progress(progress, total, message)
 
+        self._has_several_owners |= self._last_owner not in (None, resources.session)
+        self._last_owner = resources.session
         was_open = self._client is not None and self.accepts_calls and self._opened_at < deadline.connecting_since
         self.in_flight += 1
         self._calls.append(exchange)
@@ -556,13 +560,18 @@ class Connection:
         """Return the answer of the client whose call the server's request belongs to.
 
         Over HTTP the request came on the response of its call, and this runs in the context of that. Elsewhere nothing
-        in it names a call, so it can belong to one only while no other is in flight.
+        in it names a call, so it can belong to one only while no other is in flight; and once another caller shares the
+        session, it may be a late one of a call that has ended.
         """
-        own = [exchange for exchange in self._calls if exchange is current_exchange.get()] or self._calls
+        own = [exchange for exchange in self._calls if exchange is current_exchange.get()]
+        is_certain, own = bool(own), own or self._calls
         dialogues = [exchange.dialogue for exchange in own if exchange.dialogue]
-        if len(own) != 1 or not dialogues:
-            several = f"{len(own)} calls are in flight, and any of them may have led to this request"
-            reason = several if own else "no call is in flight"
+        if len(own) != 1 or not dialogues or (self._has_several_owners and not is_certain):
+            reason = f"{len(own)} calls are in flight, and any of them may have led to this request"
+            if not own:
+                reason = "no call is in flight"
+            elif len(own) == 1:
+                reason = "several callers use this session, and a call of any of them may have led to this request"
             for dialogue in dialogues:
                 dialogue.refuse(request, reason)
             return ErrorData(code=INVALID_REQUEST, message=f"{request.method}: {reason}")

@@ -284,6 +284,18 @@ async def test_over_stdio_a_question_while_two_calls_are_in_flight_is_refused_an
     assert json.loads(text_of(first))[2:] == [ANSWERS["form"]]
 
 
+async def test_over_stdio_no_question_reaches_a_client_once_several_callers_have_shared_the_process() -> None:
+    catalogue = catalogue_of([ASKS], HANDSHAKE)
+    people = Person(), Person()
+    async with clients(catalogue, {"s": callable_stdio()}, (ANN, people[0]), (Caller("bob"), people[1])) as (ann, bob):
+        alone = await call(ann, "form")
+        after = [text_of_last(await call(client, "form")) for client in (bob, ann)]
+
+    assert json.loads(text_of(alone))[2:] == [ANSWERS["form"]]
+    assert all("several callers use this session" in text for text in after)
+    assert [len(person.asked) for person in people] == [1, 0], "the question may be a late one of ann's call"
+
+
 async def test_over_http_two_calls_that_wait_get_each_its_own_answer() -> None:
     catalogue = catalogue_of([ASKS], HANDSHAKE)
     with callable_target("http") as target:
