@@ -85,8 +85,9 @@ class KeptSession:
     def __init__(self, sessions: KeptSessions, server_id: str, owner: str, target: HttpTarget) -> None:
         self.is_kept = False
         self._sessions = sessions
-        # another URL is another server, and the names of headers say with which credentials the session began
-        self._binding = (owner, "session", server_id, name_of(target.url, target.owner, *sorted(target.headers)))
+        # another URL is another server, and other credentials may be those of another person
+        headers = [text for header in sorted(target.headers.items()) for text in header]
+        self._binding = (owner, "session", server_id, name_of(target.url, target.owner, *headers))
         self._name = name_of(*self._binding)
         self._session: HttpSession | None = None
         self._noted_at = float("-inf")

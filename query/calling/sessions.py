@@ -43,6 +43,7 @@ from shared.upstream.target import HttpTarget, StdioTarget, Target
 
 if TYPE_CHECKING:
     from query.calling.dialogue import Dialogue
+    from shared.catalog import ToolDefinition
 
 # A server may work for some seconds without a message.
 LONG_SILENCE_S = 10.0
@@ -246,10 +247,17 @@ class Sessions:
         connection = self._of(server_id, requester)
         return connection is not None and connection.may_have_state
 
-    def session_of(self, server_id: str, requester: Requester) -> Connection | None:
-        """Return the open connection that the requester uses."""
-        connection = self._of(server_id, requester)
-        return connection if connection and connection.accepts_calls and connection.was_opened else None
+    async def tool_named(self, name: str, server: ServerRecord, requester: Requester) -> ToolDefinition | None:
+        """Return the tool that a server has in the session that a call of the requester would use; None without either.
+
+        Raises:
+            ServerError: there is no allowed target, or the session's tools cannot be listed.
+        """
+        session = self._of(server.server_id, requester)
+        if session is None or not session.accepts_calls or not session.tools.have_changed:
+            return None
+        is_same = session.is_for(await self._resolve(server, requester))
+        return await session.tool_named(name) if is_same else None
 
     def _of(self, server_id: str, requester: Requester) -> Connection | None:
         """Return the requester's own connection to a server, or the one that requesters share."""

@@ -97,14 +97,13 @@ class Upstreams:
         """Return whether a connection to a server is open, opens or ends."""
         return self._sessions.has_connections
 
-    async def session_tool(self, name: str, server_id: str, requester: Requester) -> ToolDefinition | None:
-        """Return the tool that a server has in a session that the requester uses; None without either.
+    async def session_tool(self, name: str, server: ServerRecord, requester: Requester) -> ToolDefinition | None:
+        """Return the tool that a server has in the session that a call of the requester would use; None without either.
 
         Raises:
-            ServerError: the session's tools cannot be listed.
+            ServerError: there is no allowed target, or the session's tools cannot be listed.
         """
-        session = self._sessions.session_of(server_id, requester)
-        return await session.tool_named(name) if session else None
+        return await self._sessions.tool_named(name, server, requester)
 
     async def call(
         self,

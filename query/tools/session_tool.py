@@ -33,7 +33,7 @@ async def resolve_called_tool(
         if not name:
             raise
         server = await run_in_thread(caller.name, _server, server_id, catalogue)
-        definition = await upstreams.session_tool(name, server_id, requester) if server else None
+        definition = await upstreams.session_tool(name, server, requester) if server else None
         if server is None or definition is None:
             raise
         tool = IndexedTool(server_id, definition, digest(definition, server.declared_name), {}, server.groups)
