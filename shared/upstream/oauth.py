@@ -18,11 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
-from mcp.client.auth.extensions.client_credentials import (
-    ClientCredentialsOAuthProvider,
-    PrivateKeyJWTOAuthProvider,
-    SignedJWTParameters,
-)
 from mcp.client.auth.utils import (
     build_protected_resource_metadata_discovery_urls,
     create_oauth_metadata_request,
@@ -177,6 +172,12 @@ class OAuthServer:
         Raises:
             ServerError: the authorization server does not answer, or refuses.
         """
+        from mcp.client.auth.extensions.client_credentials import (  # noqa: PLC0415  # loads a library for JWTs
+            ClientCredentialsOAuthProvider,
+            PrivateKeyJWTOAuthProvider,
+            SignedJWTParameters,
+        )
+
         stored, scopes = _Stored(), machine.scopes or self.client.scopes
         provider: OAuthClientProvider
         if machine.private_key:

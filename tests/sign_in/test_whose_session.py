@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import anyio
 import pytest
+from mcp.types import CallToolResult
 
 from query.calling.call import tool_call
 from query.calling.limits import CallLimits
@@ -52,6 +53,7 @@ class Calls:
             resources = CallResources(Progress(_ignored), slot, requester)
             send = tool_call(tool_of("s", tool).definition, parameters)
             result, _ = await self.upstreams.call(send, [self.server], resources)
+        assert isinstance(result, CallToolResult)
         return text_of(result)
 
     async def has_tool(self, caller: str, tool: str, headers: Mapping[str, str]) -> bool:
@@ -71,8 +73,10 @@ async def test_a_user_of_a_platform_has_no_session_of_another_of_its_users(tmp_p
             anns = await calls.text("platform", "remember", ann, word="secret")
             await calls.text("platform", "enable", ann)
             with anyio.fail_after(30):
-                while not await calls.has_tool("platform", "hidden", ann):  # the server's announcement comes aside
+                has_tool = False
+                while not has_tool:  # the server's announcement comes aside
                     await anyio.sleep(0.01)
+                    has_tool = await calls.has_tool("platform", "hidden", ann)
             bob_has_tool = await calls.has_tool("platform", "hidden", bob)
             bobs = await calls.text("platform", "recall", bob)
             again = await calls.text("platform", "recall", ann)
