@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from query.toolsets.offers import Offers
     from shared.catalog import Scope
 
+SHOWN_SERVERS = 5
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
 NOTHING_PASSES = "No tool that you may see passes the filters of this search."
 NOTHING_HAS_WORDS = "No tool has a word of this search. Say what it should do in other words."
@@ -267,6 +268,10 @@ def _warnings(
         warnings.append(NOTHING_FITS)
     elif not found.hits and is_filled and not awaited:
         warnings.append(_why_nothing(request, scope, allowed, catalogue))
+    if not (found.hits and found.is_match) and not request.cursor and (waiting := ledger.needing_sign_in(scope)):
+        more = f" and {len(waiting) - SHOWN_SERVERS} more" if len(waiting) > SHOWN_SERVERS else ""
+        named = ", ".join(waiting[:SHOWN_SERVERS])
+        warnings.append(f"Not searched, since they need a sign-in by `toolscale login`: {named}{more}.")
     if awaited:
         warnings.append(f"Servers still being listed: {awaited} of {servers}. Ask again in a few seconds.")
     elif not is_filled:

@@ -150,6 +150,11 @@ class Ledger:
         self._renew()
         return self.records(scope)
 
+    def needing_sign_in(self, scope: Scope) -> list[str]:
+        """Return the servers in the scope without tools that need a sign-in, as of the last refresh."""
+        found = (record for record in self.records(scope) if record.state == "sign-in" and not record.is_listed)
+        return [record.server_id for record in found]
+
     def records(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
         scopes = {status: replace(scope, status=status) for status in get_args(Status)}

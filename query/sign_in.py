@@ -120,7 +120,7 @@ class SignInFlows:
     """The sign-ins that began in this process. Only for one event loop.
 
     `public_address` is that of this service for browsers, where it is set; `is_local`: only this machine reaches it.
-    `on_signed_in` is called, in a thread, with a server whose list the new tokens may change.
+    `on_change` is called, in a thread, with a server whose list other tokens may change.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class SignInFlows:
         sign_ins: SignIns,
         kept: Kept,
         public_address: str | None,
-        on_signed_in: Callable[[str], None],
+        on_change: Callable[[str], None],
         *,
         is_local: bool,
     ) -> None:
-        self._dialler, self._sign_ins, self._kept, self._on_signed_in = dialler, sign_ins, kept, on_signed_in
+        self._dialler, self._sign_ins, self._kept, self._on_change = dialler, sign_ins, kept, on_change
         self._public_address, self._is_local = public_address, is_local
         self._flows: dict[tuple[str, str, str], _Flow] = {}
 
@@ -175,15 +175,23 @@ class SignInFlows:
         """
         owner = SERVICE if for_service else self.owner(server, caller)
         if owner == SERVICE and not self.is_operator(request, caller):
-            reason = f"needs a sign-in of its operator, who runs `toolscale login {server.server_id}`"
+            own = " --service" if self._dialler.options(server.server_id, server.labels).auth.type == "caller" else ""
+            reason = f"needs a sign-in of its operator, who runs `toolscale login {server.server_id}{own}`"
             raise ServerAuthRequired(server.server_id, reason)
         return owner
 
     async def begin(
-        self, server: ServerRecord, owner: str, caller: Caller, address: str, challenge: Challenge | None = None
+        self,
+        server: ServerRecord,
+        owner: str,
+        caller: Caller,
+        address: str,
+        challenge: Challenge | None = None,
+        scopes: str | None = None,
     ) -> Ticket:
         """Begin a sign-in, and return where the caller's browser goes; the same ticket as a moment ago while it is new.
 
+        `scopes` are asked for beside those that the server names.
         `address` is that of this service for the browser, or the loopback URL of a command with a path. Of the
         sign-ins of an owner that a caller began, the last one counts.
 
@@ -194,7 +202,7 @@ class SignInFlows:
         """
         redirect_url = address if urlsplit(address).path else address + CALLBACK_PATH
         key = server.server_id, owner, caller.identity
-        if (flow := self._flows.get(key)) and flow.serves(redirect_url, challenge):
+        if (flow := self._flows.get(key)) and flow.serves(redirect_url, challenge) and not scopes:
             return await self._ticket(flow)
         waiting = [each for each in self._flows if each[2] == caller.identity and each != key]
         if len(waiting) >= _MOST_OF_CALLER or len(self._flows) >= _MOST_FLOWS:
@@ -208,7 +216,7 @@ class SignInFlows:
         if flow := self._flows.get(key):
             flow.end()
         flow = self._flows[key] = _Flow(server.server_id, owner, redirect_url, challenge)
-        flow.task = asyncio.create_task(self._run(flow, oauth, found, caller, address))
+        flow.task = asyncio.create_task(self._run(flow, oauth, found, caller, address, scopes))
         flow.task.add_done_callback(partial(self._ended, key, flow))
         return await self._ticket(flow)
 
@@ -280,7 +288,9 @@ class SignInFlows:
                 outcome = await run_sync(self.outcome, ticket, caller)
         return outcome
 
-    async def _run(self, flow: _Flow, oauth: OAuthServer, challenge: Challenge, caller: Caller, address: str) -> None:
+    async def _run(
+        self, flow: _Flow, oauth: OAuthServer, challenge: Challenge, caller: Caller, address: str, scopes: str | None
+    ) -> None:
         """Run a flow to its end; its outcome is kept for who asks."""
         name = new_name()
 
@@ -299,7 +309,7 @@ class SignInFlows:
                 returned = self._returned_of(flow.server_id, caller, name)
                 is_public = urlsplit(flow.redirect_url).scheme == "https"
                 client_url = address + CLIENT_PATH if is_public else None
-                authorization = Authorization(flow.redirect_url, show, returned, client_url)
+                authorization = Authorization(flow.redirect_url, show, returned, client_url, scopes)
                 sign_in = await oauth.authorize(
                     flow.owner, challenge, before if before and before.url == oauth.url else None, authorization
                 )
@@ -340,7 +350,18 @@ class SignInFlows:
 
     def _signed_in(self, sign_in: SignIn) -> None:
         self._sign_ins.put(sign_in)
-        self._on_signed_in(sign_in.server_id)
+        self._on_change(sign_in.server_id)
+
+    def end(self, server_id: str, owner: str) -> bool:
+        """End a sign-in, and return whether there was one; blocks.
+
+        Raises:
+            SignInsUnavailable: the store does not answer.
+        """
+        was_there = self._sign_ins.end(server_id, owner)
+        if was_there:
+            self._on_change(server_id)
+        return was_there
 
 
 def _bound(caller: Caller, *about: str) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -127,7 +128,7 @@ class SignInRoutes:
         def end() -> list[str]:
             of_caller = (each for each in self._sign_ins.all() if each.caller == owner)
             wanted = [each.server_id for each in of_caller if server_id in (None, each.server_id)]
-            return [each for each in wanted if self._sign_ins.end(each, owner or SERVICE)]
+            return [each for each in wanted if self._flows.end(each, owner or SERVICE)]
 
         ended = await in_store(end)
         for each in ended:
@@ -153,7 +154,8 @@ class SignInRoutes:
         parts = urlsplit(redirect_url)
         if parts.scheme != "http" or not is_loopback(parts.hostname or "") or not parts.path.strip("/"):
             return _error(HTTPStatus.BAD_REQUEST, "redirect_url: expected a path on loopback")
-        ticket = await self._flows.begin(server, owner, caller, redirect_url)
+        scopes = str(body.get("scopes") or "") or None
+        ticket = await self._flows.begin(server, owner, caller, redirect_url, scopes=scopes)
         return JSONResponse({"ticket": ticket.name, "authorization_url": ticket.authorization_url})
 
     async def _returned(self, request: Request, caller: Caller) -> Response:
@@ -199,10 +201,14 @@ class SignInRoutes:
         return await run_sync(found)
 
 
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
 async def _body(request: Request) -> dict[str, Any]:
     text = await request.body()
     body: object = json.loads(text) if 0 < len(text) <= _MAX_BODY_BYTES else {}
-    return body if isinstance(body, dict) else {}
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
 
 
 def _as_json(handler: Handler) -> Handler:
@@ -245,8 +251,8 @@ def _object(sign_in: SignIn) -> dict[str, object]:
     return {
         "server_id": sign_in.server_id,
         "caller": sign_in.caller or None,
-        "since": sign_in.since,
-        "expires_at": sign_in.expires_at,
+        "since": _iso(sign_in.since),
+        "expires_at": _iso(sign_in.expires_at),
         "scope": sign_in.tokens.scope if sign_in.tokens else None,
     }
 

@@ -251,7 +251,7 @@ class Connection:
             secrets_of(target),
             may_hold_large=self._slots.try_acquire,
             allowance=self._allowance,
-            has_tokens=isinstance(target, HttpTarget) and target.tokens is not None,
+            login=target.tokens.login if isinstance(target, HttpTarget) and target.tokens else "",
             on_token=self._hide,
         )
         self._client: Client | None = None  # while the session is open

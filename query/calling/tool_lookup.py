@@ -18,7 +18,7 @@ from query.search.ranking import DEPTH, rank
 from query.search.search import STEPS_AT_A_TIME, embed_steps
 from query.turns import give_way
 from shared.catalog import IndexedTool, Scope, Status, ToolName, point_id
-from shared.errors import ServerNotRunning, ToolNotFound
+from shared.errors import NEEDS_SIGN_IN, ServerNotRunning, SignInRequired, ToolNotFound
 from shared.index.tools import ToolIndex
 
 NEAREST = 3
@@ -37,7 +37,7 @@ class ResolvedName:
     is_server_named: bool
 
 
-Resolution = ResolvedName | ToolNotFound | ServerNotRunning
+Resolution = ResolvedName | ToolNotFound | ServerNotRunning | SignInRequired
 
 
 def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: str | None = None) -> ResolvedName:
@@ -46,6 +46,7 @@ def resolve_tool_name(name: str, scope: Scope, catalogue: Catalogue, server_id: 
     Raises:
         ToolNotFound: no tool has this name, or several definitions do; the error names candidates.
         ServerNotRunning: the tool's server is stopped or quarantined.
+        SignInRequired: the named server has no tools yet, since it needs a sign-in.
         IndexUnavailable: the index did not answer.
     """
     if server_id is not None and not name.startswith(f"{server_id}:"):
@@ -66,7 +67,7 @@ def resolve_tool_names(names: Collection[str], scope: Scope, catalogue: Catalogu
     """
     with_server = [name for name in names if ":" in name]
     bare = [name for name in names if ":" not in name]
-    resolved = _with_server(with_server, scope, catalogue.index) if with_server else {}
+    resolved = _with_server(with_server, scope, catalogue) if with_server else {}
     resolved |= _without_server(bare, scope, catalogue) if bare else {}
     unknown = [name for name in names if name not in resolved]
     for name, candidates in _nearest(unknown, scope, catalogue):
@@ -75,7 +76,8 @@ def resolve_tool_names(names: Collection[str], scope: Scope, catalogue: Catalogu
     return {name: resolved[name] for name in names}
 
 
-def _with_server(names: Sequence[str], scope: Scope, index: ToolIndex) -> dict[str, Resolution]:
+def _with_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> dict[str, Resolution]:
+    index, ledger = catalogue.index, catalogue.ledger
     points = {name: point_id(*split_name(name)) for name in names}
     tools = index.get(list(points.values()))
     resolved: dict[str, Resolution] = {}
@@ -85,6 +87,13 @@ def _with_server(names: Sequence[str], scope: Scope, index: ToolIndex) -> dict[s
             resolved[name] = ResolvedName(tool, (tool.server_id,), is_server_named=True)
         elif tool is not None and tool.status in _HIDDEN and replace(scope, status=tool.status).contains(tool):
             resolved[name] = _not_running(tool.server_id, tool.status)
+    if len(resolved) < len(names):
+        ledger.refresh()
+    for name in points.keys() - resolved.keys():
+        record = ledger.record(split_name(name)[0])
+        if record and record.state == "sign-in" and not record.is_listed and scope.admits(record):
+            reason = (record.last_error or NEEDS_SIGN_IN).removeprefix(f"{record.server_id}: ")
+            resolved[name] = SignInRequired(record.server_id, reason)
     return resolved
 
 

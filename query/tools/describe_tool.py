@@ -91,9 +91,11 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
         described = to_found_tool(tool, served, None, encoding, request.detail)
         tools.append(described.model_copy(update={"token_count": tool.token_counts.get(encoding)}))
     problems = [
-        NotDescribed(name=name, reason=error.reason, candidates=list(error.candidates) or None)
-        if isinstance(error, ToolNotFound)
-        else NotDescribed(name=name, reason=str(error))
+        NotDescribed(
+            name=name,
+            reason=error.reason,
+            candidates=(list(error.candidates) or None) if isinstance(error, ToolNotFound) else None,
+        )
         for name, error in resolutions.items()
         if not isinstance(error, ResolvedName)
     ]

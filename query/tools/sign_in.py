@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from query.questions import can_answer
 from query.turns import run_in_thread
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 TOPIC = KEY = "sign-in"
 
 BY_LINK = (
-    f"{NEEDS_SIGN_IN}, so the call was not sent. Ask the user to open this link within five minutes, and call the "
-    "tool again afterwards: {link}"
+    "{needed}, so the call was not sent. Ask the user to open this link within five minutes, and call the tool again "
+    "afterwards: {link}"
 )
 DECLINED = f"{NEEDS_SIGN_IN}, and the user declined it"
 # The user signs in while the client waits for the repeated call.
@@ -59,7 +59,7 @@ class SignInOfCall:
         request: object = self._context.mcp_context.request
         caller = self._context.caller
         server = await run_in_thread(caller.name, self._index.server, needed.server_id)
-        if self._flows is None or server is None or not isinstance(request, Request):
+        if self._flows is None or server is None or not isinstance(request, HTTPConnection):
             return needed
         try:
             owner = self._flows.permitted_owner(server, request, caller)
@@ -76,7 +76,8 @@ class SignInOfCall:
         if self._links < MOST_LINKS and can_answer(self._questions.capabilities, question):
             state = f"{self._links + 1} {ticket.name}"
             await self._questions.ask({KEY: question}, TOPIC, [server.server_id], state)
-        return SignInRequired(server.server_id, BY_LINK.format(link=ticket.link))
+        reason = needed.reason.partition(";")[0]  # without the command
+        return SignInRequired(server.server_id, BY_LINK.format(needed=reason, link=ticket.link))
 
     async def finish(self, asked: Asked | None) -> None:
         """Wait for the sign-in that the client was asked for, if the request answers that; it may not end in time.

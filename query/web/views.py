@@ -221,6 +221,7 @@ def server(request: PageRequest) -> Page:
         "row": row,
         "servers": table,
         "sees_all": is_unrestricted(request.caller),
+        "may_sign_in": is_unrestricted(request.caller) and "operate" in request.caller.permissions,
         "address": _address(record, request),
         "origin": origin_of(record.source),
         "next_run": next_run(record, catalogue),

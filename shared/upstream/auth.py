@@ -85,6 +85,11 @@ class Challenge:
         scheme, _, rest = (self.header or "Bearer").partition(" ")
         return Challenge(self.status, f'{scheme} scope="{scopes}"{", " if rest else ""}{rest}')
 
+    def with_scopes(self, *others: str | None) -> Challenge:
+        """Return the challenge with these scopes beside its own."""
+        words = [word for scopes in (self.scope, *others) if scopes for word in scopes.split()]
+        return Challenge(self.status, self.header).for_scopes(" ".join(dict.fromkeys(words)))
+
     def response(self, request: httpx2.Request | None = None) -> httpx2.Response:
         """Return it as the response to a request."""
         import httpx2  # noqa: PLC0415  # 0.1 s, for commands that only read an mcp.json

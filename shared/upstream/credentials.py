@@ -49,8 +49,13 @@ class Credentials:
         Raises:
             ServerAuthRequired: no credential of that name is one.
         """
+        text = self._look_up(reference)
+        if text is None:
+            raise ServerAuthRequired(
+                server_id, f"no usable credential named {reference!r} in the environment or directory"
+            )
         try:
-            return MachineIdentity.model_validate_json(self._look_up(reference) or "")
+            return MachineIdentity.model_validate_json(text)
         except ValidationError as error:
             reason = f"the credential {reference!r} is no machine identity: {first_problem(error)}"
             raise ServerAuthRequired(server_id, reason) from error

@@ -136,6 +136,7 @@ class Dialler:
             owner,
             partial(self._credentials.machine, server_id, auth.credential or "") if has_machine else None,
             borrows=requester is LISTING and auth.listing == "first-caller",
+            login=f"toolscale login {server_id} --service" if auth.type == "caller" and owner == SERVICE else "",
         )
         return replace(target, tokens=tokens)
 

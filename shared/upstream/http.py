@@ -43,6 +43,8 @@ _NOTIFICATION_S = 5.0
 _NOTIFICATION_BYTES = 4 << 10
 _WORDS_BYTES = 4 << 10
 _WORDS_S = 2.0
+# Many servers close an idle connection after five seconds; one that is used again just then breaks the call.
+_LIMITS = httpx2.Limits(keepalive_expiry=3.0)
 _CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CHALLENGE_CHARACTERS = 4_000
 # The server received nothing.
@@ -168,7 +170,9 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     def __init__(
         self, target: HttpTarget, max_bytes: int, state: SessionState, *, returns_redirects: bool = False
     ) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(verify=tls_context(), trust_env=False, proxy=proxy_for(target))
+        self._inner = httpx2.AsyncHTTPTransport(
+            verify=tls_context(), trust_env=False, proxy=proxy_for(target), limits=_LIMITS
+        )
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error

@@ -37,6 +37,7 @@ from shared.catalog import OPERATOR_SOURCE
 from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
 from shared.service.files import FileSignature, file_signature
+from shared.upstream.auth import OF_SERVICE, UNREGISTERED
 from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions, restricts_tools
 from shared.upstream.target import PROJECT, HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
@@ -358,6 +359,8 @@ def _value_of(raw: object, key: str) -> object:
 def _server(name: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncement, Target]:
     own_id = server_id(name)
     if entry.command is not None and entry.type in (None, "stdio"):
+        if entry.auth != OF_SERVICE or entry.oauth != UNREGISTERED:
+            raise ConfigInvalid(f"{name}: auth and oauth are for servers behind a URL")
         target: Target = StdioTarget(entry.command, entry.args, entry.env, entry.cwd)
         announced = ServerAnnouncement(server_id=own_id, transport="stdio", groups=entry.groups, labels=entry.labels)
         return announced, target

@@ -85,13 +85,15 @@ DialIssuer = Callable[[str], HttpTarget]
 class Authorization:
     """What an authorization by a person needs: where the browser returns, and what happens with the two URLs.
 
-    `show` gets the URL for the browser. `returned` waits for the parameters of the redirect.
+    `show` gets the URL for the browser. `returned` waits for the parameters of the redirect. `scopes` are asked for
+    beside those of the server.
     """
 
     redirect_url: str
     show: Callable[[str], Awaitable[None]]
     returned: Callable[[], Awaitable[AuthorizationCodeResult]]
     client_metadata_url: str | None = None
+    scopes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,11 @@ class OAuthServer:
         """
         redirect_url = authorization.redirect_url
         challenge = challenge.for_scopes(self.client.scopes)
+        # scopes that were granted stay: a sign-in for one tool must not take away another
+        granted = before.tokens.scope if before and before.tokens else None
+        if granted or authorization.scopes:
+            usual = before.resource.scopes_supported if before and before.resource and not challenge.scope else None
+            challenge = challenge.with_scopes(" ".join(usual or ()), granted, authorization.scopes)
         client = self._client(before, redirect_url, (challenge.scope or "").split())
         stored = _Stored(client, before.tokens if before else None)
         metadata = OAuthClientMetadata(
@@ -233,7 +240,7 @@ class OAuthServer:
             raise ServerAuthRequired(self.server_id, "its authorization server gave no token") from error
         except OAuthRegistrationError as error:
             reason = (
-                "its authorization server registers no clients; register one there, and give the entry its "
+                "its authorization server registers no client for this; register one there, and give the entry its "
                 "`oauth.clientId`"
             )
             raise ServerAuthRequired(self.server_id, reason) from error

@@ -174,7 +174,8 @@ class SessionState:
     strict parser rejects are parsed leniently. `session_id` is that which an HTTP server has assigned; with
     `continued`, the session is an earlier one, and without `ends_session`, it may be continued later.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
-    `has_tokens` is true where a person can sign in; `on_token` is called with each access token that is used.
+    `login` is the command by which a person signs in, empty where nobody can. `on_token` is called with each access
+    token that is used.
     """
 
     server_id: str
@@ -196,7 +197,7 @@ class SessionState:
     last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
-    has_tokens: bool = False
+    login: str = ""
     on_token: Callable[[str], None] = field(default=lambda _: None, repr=False)
 
     def hide(self, token: str) -> None:
@@ -300,8 +301,8 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
 def status_error(state: SessionState, status: int, words: str = "", challenge: Challenge | None = None) -> ServerError:
     """Return our error for an HTTP status of 400 or above, with the server's message."""
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
-    if challenge and state.has_tokens and (challenge.wants_sign_in or challenge.wants_more_scopes):
-        return sign_in_required(state.server_id, challenge)
+    if challenge and state.login and (challenge.wants_sign_in or challenge.wants_more_scopes):
+        return sign_in_required(state.server_id, challenge, state.login)
     if status in _CREDENTIALS_WANTED:
         return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
@@ -311,12 +312,11 @@ def status_error(state: SessionState, status: int, words: str = "", challenge: C
     return ProtocolViolation(state.server_id, reason)
 
 
-def sign_in_required(server_id: str, challenge: Challenge | None = None) -> SignInRequired:
+def sign_in_required(server_id: str, challenge: Challenge, login: str) -> SignInRequired:
     """Return the error for a server that needs a sign-in, with the command that helps."""
-    needed = NEEDS_SIGN_IN
-    if challenge and challenge.wants_more_scopes:
-        needed = f"{needed} with more scopes: {quoted(challenge.scope or '')}"
-    error = SignInRequired(server_id, f"{needed}; run `toolscale login {server_id}`")
+    scopes = printable(challenge.scope or "")[:_QUOTED_CHARACTERS] if challenge.wants_more_scopes else ""
+    with_scopes = f" with the scopes {quoted(scopes)}" if scopes else ""
+    error = SignInRequired(server_id, f"{NEEDS_SIGN_IN}{with_scopes}; run `{login}`")
     error.challenge = challenge
     return error
 

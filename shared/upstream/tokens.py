@@ -52,7 +52,7 @@ class AccessTokens:
     """The access tokens of one caller for one server, or of the service.
 
     `machine` reads the machine identity that signs the service in by itself. With `borrows`, the service has, without
-    a sign-in of its own, that of the caller who signed in first.
+    a sign-in of its own, that of the caller who signed in first. `login` is the command that signs in.
     """
 
     def __init__(
@@ -63,8 +63,10 @@ class AccessTokens:
         machine: Callable[[], MachineIdentity] | None = None,
         *,
         borrows: bool = False,
+        login: str = "",
     ) -> None:
         self.caller = caller
+        self.login = login or f"toolscale login {server.server_id}"
         self._sign_ins, self._server, self._machine, self._borrows = sign_ins, server, machine, borrows
 
     async def current(self) -> str | None:

@@ -53,7 +53,7 @@ class Person:
             assert login.stdout
             address = login.stdout.readline().strip()
             sent_to = httpx2.get(f"{address}&login_hint={name}").headers["location"]
-            self.said += login.communicate(f"{sent_to}\n", timeout=120)[0]
+            self.said += login.communicate(f"what?\n\n'{sent_to}'\n", timeout=120)[0]
         assert login.returncode == 0, self.said
 
 
@@ -66,6 +66,8 @@ def test_a_person_signs_in_once_and_uses_the_tools(tmp_path: Path, server: Prote
         eventually(lambda: person.state("private") == "sign-in")
         assert "toolscale login private" in person.runs("ls").stdout
         assert "toolscale login private" in person.runs("doctor").stdout
+        assert "sign-in" in person.runs("find", "who", "am", "I").stderr
+        assert "toolscale login private" in person.runs("call", "private:whoami").stderr
 
         person.signs_in("private", "ann@example.org")
         eventually(lambda: person.state("private") == "listed")
@@ -83,6 +85,7 @@ def test_a_person_signs_in_once_and_uses_the_tools(tmp_path: Path, server: Prote
         assert person.runs("call", "private:whoami").stdout.strip() == "bob@example.org"
         assert person.runs("logout", "private").returncode == 0
         assert person.runs("call", "private:whoami").returncode == 1
+        eventually(lambda: person.state("private") == "sign-in")
         assert "Nobody" in person.runs("sign-ins").stdout
         running.stop()
         printed = person.said + running.output()

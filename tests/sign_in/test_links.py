@@ -168,6 +168,7 @@ async def test_a_server_that_wants_more_scopes_gets_a_link_that_asks_for_them(
     assert "Signed in" in page.text
     (sign_in,) = service.sign_ins.all()
     assert set(((sign_in.tokens and sign_in.tokens.scope) or "").split()) == {"read", "write"}
+    assert 'scopes "write"' in text_of(more)
     assert leaked.is_error
     assert "cannot use ***" in text_of(leaked)
     assert not any(token in text_of(leaked) for token in server.people.log)
@@ -250,3 +251,16 @@ async def test_a_caller_who_begins_many_sign_ins_stops_nobody_else(service: Serv
     link_in(await called(service, "bob", "mine:whoami"))
     # of many that she began for the same server, the last one counts
     assert len([task for task in asyncio.all_tasks() if "SignInFlows" in repr(task)]) == 2
+
+
+async def test_a_later_sign_in_keeps_the_scopes_that_were_granted(service: Service, http: httpx2.AsyncClient) -> None:
+    await agree(http, link_in(await called(service, "ann", "mine:whoami")), "ann", "ann@example.org")
+    await agree(http, link_in(await called(service, "ann", "mine:leak")), "ann", "ann@example.org")
+
+    begun = await http.post(
+        "/api/sign-ins/of/mine",
+        json={"redirect_url": "http://127.0.0.1:9/callback"},
+        headers={"authorization": "Bearer ann"},
+    )
+
+    assert set(httpx2.URL(begun.json()["authorization_url"]).params["scope"].split()) == {"read", "write"}

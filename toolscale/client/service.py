@@ -306,6 +306,8 @@ class Service:
                 f"{url if url == self.mcp_url else self.url} does not answer: {type(error).__name__}; "
                 "is `toolscale serve` running?"
             ) from error
+        if response.status_code == HTTPStatus.FORBIDDEN and "json" in response.headers.get("content-type", ""):
+            raise ServiceRejected(f"{self.url} answered 403: {_reason(response)}")
         if response.status_code in _NEEDS_TOKEN:
             path = url.removeprefix(self.url).partition("?")[0]
             usual = "tools:call" if url == self.mcp_url else "operate"

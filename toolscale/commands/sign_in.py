@@ -8,10 +8,11 @@ import time
 import webbrowser
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Empty, SimpleQueue
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import typer
 
@@ -36,7 +37,8 @@ ServiceOption = Annotated[
 WITHIN_S = 300.0
 _POLL_S = 0.3
 _CALLBACK = "/callback"
-_CLOSE = b"<!doctype html><meta charset=utf-8><title>Toolscale</title><p>You may close this window."
+_PAGE = "<!doctype html><meta charset=utf-8><title>Toolscale</title><p>{}"
+_CLOSE, _REFUSED = "You may close this window.", "Not signed in: the terminal says why. You may close this window."
 
 
 def login(
@@ -45,6 +47,10 @@ def login(
         bool, typer.Option("--no-browser", help="Print the URL, and read the redirected URL from stdin.")
     ] = False,
     for_service: ServiceOption = False,
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="Ask for this scope too; repeat it for several.", show_default=False),
+    ] = None,
     as_json: JsonOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -52,18 +58,19 @@ def login(
 ) -> None:
     """Sign in to a server in the browser; its tools are listed again afterwards.
 
-    With --no-browser, open the URL anywhere, agree, and paste the address to which the browser was sent, which it need
-    not reach.
+    With --no-browser, open the URL anywhere, agree, and paste the address to which the browser was then sent: it begins
+    with http://127.0.0.1, and need not load.
     """
     with open_service(url, token, data_dir) as service:
         about = service.get(f"{PATH}/of/{quote(server)}")
         with _returning(about["callback_port"]) as (redirect_url, returned):
-            begun = service.post(f"{PATH}/of/{quote(server)}", {"redirect_url": redirect_url, "service": for_service})
+            body = {"redirect_url": redirect_url, "service": for_service, "scopes": " ".join(scopes or ())}
+            begun = service.post(f"{PATH}/of/{quote(server)}", body)
             address = begun["authorization_url"]
             if no_browser:
                 print_lines(address)
                 print_notes("Agree there, then paste the address to which the browser was sent:")
-                came = sys.stdin.readline().strip()
+                came = _pasted()
             else:
                 print_notes(f"Agree in the browser. If none opens, open this address:\n{printable(address)}")
                 webbrowser.open(address)
@@ -74,7 +81,10 @@ def login(
     if as_json:
         print_json({"server_id": server, "caller": None if for_service else about["caller"]})
         return
-    print_lines(printable(f"{server}: signed in. Its tools are being listed; `toolscale ls {server}` shows them."))
+    if about["caller"] and not for_service:
+        print_lines(printable(f"{server}: {about['caller']} is signed in, and calls act so there."))
+    else:
+        print_lines(printable(f"{server}: signed in. Its tools are being listed; `toolscale ls {server}` shows them."))
 
 
 def logout(
@@ -126,7 +136,7 @@ def sign_ins(
         [
             printable(each["server_id"]),
             printable(each["caller"] or "(service)"),
-            ago(each["since"]),
+            ago(datetime.fromisoformat(each["since"]).timestamp()),
             printable(each["scope"] or ""),
         ]
         for each in found
@@ -143,6 +153,22 @@ def _finish(service: Service, server: str, ticket: str) -> None:
             time.sleep(_POLL_S)
     if outcome["state"] == "failed":
         raise ServiceRejected(outcome["reason"])
+
+
+def _pasted() -> str:
+    """Return the address that a person pastes, which has the answer of the authorization server.
+
+    Raises:
+        ServiceRejected: the input ends before one.
+    """
+    while line := sys.stdin.readline():
+        address = line.strip().strip("'\"<>")
+        given = parse_qs(urlsplit(address).query)
+        if "state" in given and not given.keys().isdisjoint(("code", "error")):
+            return address
+        if address:
+            print_notes("This has no code and state: paste the whole address, http://127.0.0.1:.../callback?code=...")
+    raise ServiceRejected("no address was pasted, so nobody is signed in")
 
 
 def _waited(returned: SimpleQueue[str]) -> str:
@@ -170,7 +196,8 @@ def _returning(port: int | None) -> Generator[tuple[str, SimpleQueue[str]]]:
             self.send_header("Content-Type", "text/html")
             self.send_header("Referrer-Policy", "no-referrer")
             self.end_headers()
-            self.wfile.write(_CLOSE if is_ours else b"")
+            text = _REFUSED if "error" in parse_qs(urlsplit(self.path).query) else _CLOSE
+            self.wfile.write(_PAGE.format(text).encode() if is_ours else b"")
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's name
             """Log nothing: the path has the code."""

@@ -58,7 +58,8 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
     if installing:
         yield ok("servers", f"{len(installing)} installing: {', '.join(installing[:5])}")
     if waiting:
-        found = f"{len(waiting)} need a sign-in: {', '.join(waiting[:5])}"
+        needs = "needs" if len(waiting) == 1 else "need"
+        found = f"{len(waiting)} {needs} a sign-in: {', '.join(waiting[:5])}"
         yield warning("servers", found, f"run `toolscale login {waiting[0]}`")
     if wrong:
         yield warning("servers", f"{len(wrong)} failed: {', '.join(wrong[:5])}", "see `toolscale ls`")

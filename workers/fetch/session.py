@@ -135,7 +135,7 @@ async def _fetch(
         on_started=on_started,
         last_event=LastEvent(limits.max_message_bytes),
         recorder=recorder,
-        has_tokens=isinstance(target, HttpTarget) and target.tokens is not None,
+        login=target.tokens.login if isinstance(target, HttpTarget) and target.tokens else "",
     )
     listing: Listing | None = None
     with process, interruptible(lambda: loop.call_soon_threadsafe(process.cancel)):
