@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -32,9 +32,11 @@ from shared.errors import (
     CallsExhausted,
     Delivery,
     ServerError,
+    ServerFailed,
     ServerTimeout,
     ServerUnreachable,
     SessionNotShared,
+    SignInsUnavailable,
     ToolscaleError,
 )
 from shared.text.invisible import mark_text
@@ -297,11 +299,16 @@ class Sessions:
         try:
             target = await asyncio.shield(lookup)
             target = self._authenticate(target, server.server_id, server.labels, requester)
+            if isinstance(target, HttpTarget) and target.tokens:
+                # a session began with a sign-in, and must not outlive it
+                target = replace(target, identity=await target.tokens.identity())
             if self._has_replicas and isinstance(target, StdioTarget) and target.owner:
                 raise SessionNotShared(server.server_id, NOT_SHARED)
             return target
         except ServerError as error:
             raise error.with_delivery(Delivery.NOT_SENT) from error
+        except SignInsUnavailable as error:
+            raise ServerFailed(server.server_id, str(error)).with_delivery(Delivery.NOT_SENT) from error
 
     async def _call(
         self,

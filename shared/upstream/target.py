@@ -82,8 +82,8 @@ class StdioTarget:
 class HttpTarget:
     """A server behind a URL. Connections use only `addresses`, if given, in their order.
 
-    With `tokens`, each request carries an access token. The credentials are those of the `owner`: of the service, and
-    of all callers, if it is empty.
+    With `tokens`, each request carries an access token of the sign-in `identity`. The credentials are those of the
+    `owner`: of the service, and of all callers, if it is empty.
     """
 
     url: str = field(repr=False)
@@ -91,6 +91,7 @@ class HttpTarget:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     addresses: tuple[str, ...] = ()
     owner: str = ""
+    identity: str = ""
     tokens: AccessTokens | None = field(default=None, compare=False, repr=False)
 
 
