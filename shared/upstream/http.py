@@ -16,6 +16,7 @@ import anyio
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
+from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from shared.errors import AddressForbidden, ProtocolViolation, ServerError, ServerFailed, ToolscaleError
 from shared.upstream.auth import Challenge
@@ -171,6 +172,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(verify=tls_context(), trust_env=False, proxy=proxy_for(target))
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
+        self._has_own_session = bool(target.owner) or target.transport == "sse"
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
         self._max_bytes = max_bytes
         self._state = state
@@ -198,6 +200,8 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         headers = httpx2.Headers(response.headers)
         if "content-type" in headers:  # JSON and event streams are UTF-8, as the meters assume
             headers["content-type"] = headers["content-type"].partition(";")[0]
+        if "set-cookie" in headers and not self._is_of_one_caller(request):
+            del headers["set-cookie"]
         body = self._capped(request, response)
         return httpx2.Response(
             response.status_code,
@@ -291,6 +295,11 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             raise state.fail(status_error(state, response.status_code, challenge=_challenge(response)))
         if request.method == "GET":
             state.stream_answered(response.status_code)
+
+    def _is_of_one_caller(self, request: httpx2.Request) -> bool:
+        """Return whether no other caller uses the connection, so that cookies are those of the request's caller."""
+        has_session = self._state.session_id is not None and MCP_METHOD_HEADER not in request.headers
+        return has_session or self._has_own_session
 
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
