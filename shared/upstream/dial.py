@@ -137,7 +137,7 @@ class Dialler:
             partial(self._credentials.machine, server_id, auth.credential or "") if has_machine else None,
             borrows=requester is LISTING and auth.listing == "first-caller",
         )
-        return replace(target, tokens=tokens)
+        return replace(target, tokens=tokens, is_shareable=auth.type == "caller")
 
     def oauth_server(self, target: HttpTarget, server_id: str, labels: Mapping[str, str]) -> OAuthServer:
         """Return the server as one that a person can sign in to."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -18,13 +20,22 @@ from query.calling.call import tool_call
 from query.calling.limits import CallLimits
 from query.calling.sessions import CallResources, Progress
 from query.calling.upstreams import Upstreams
+from shared.errors import ServerFailed, SignInRequired
 from shared.upstream.auth import SERVICE, Auth, Challenge, Requester
 from shared.upstream.dial import Dialler
+from shared.upstream.http import guarded_client
 from shared.upstream.options import ServerOptions
+from shared.upstream.session import SessionState
 from shared.upstream.sign_ins import SecretKey, SignIn, SignIns, SqliteEntries
 from shared.upstream.target import HttpTarget
-from tests.support.calling import catalogue_of, text_of, tool_of
+from shared.upstream.tokens import AccessTokens
+from tests.calling.test_sessions import SessionServer
+from tests.sign_in.test_tokens import agreed
+from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of
+from tests.support.hostile.messages import result
 from tests.support.hostile.processes import good_http
+from tests.support.hostile.scripted_http import Exchange, scripted_http
+from tests.support.oauth_server import protected_server
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -35,14 +46,16 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class Calls:
     """Calls of one server by requesters."""
 
-    def __init__(self, target: HttpTarget, auth: Auth, directory: Path, version: str = HANDSHAKE) -> None:
+    def __init__(
+        self, target: HttpTarget, auth: Auth, directory: Path, version: str = HANDSHAKE, limits: CallLimits = PATIENT
+    ) -> None:
         self.sign_ins = SignIns(SqliteEntries(directory / "sign-ins.sqlite3"), SecretKey(None, directory / "key"))
         self.url = target.url
         options = ServerOptions(auth=auth)
         self.dialler = Dialler(
             {"s": target}, frozenset(), None, {}, read_options=lambda *_: options, sign_ins=self.sign_ins
         )
-        self.upstreams = Upstreams(self.dialler.target, CallLimits(timeout_s=30), self.dialler.authenticated)
+        self.upstreams = Upstreams(self.dialler.target, limits, self.dialler.authenticated)
         server = catalogue_of([tool_of("s", "any")], version).index.server("s")
         assert server
         self.server = server
@@ -126,6 +139,124 @@ async def test_a_session_ends_with_the_sign_in_that_it_began_with_and_outlives_a
     assert "secret" not in without
     assert "secret" not in second
     assert without != second
+
+
+async def test_callers_of_a_server_that_assigns_sessions_have_each_their_own(tmp_path: Path) -> None:
+    names = [f"caller{number}" for number in range(5)]
+    with good_http("legacy", program="session") as target:
+        async with Calls(target, Auth(type="caller"), tmp_path).running() as calls:
+            for name in names:
+                calls.sign_in(name, f"token-of-{name}", since=1.0)
+            async with anyio.create_task_group() as tasks:  # at once, while nothing is known about the server
+                for name in names:
+                    tasks.start_soon(partial(calls.text, name, "remember", word=f"of-{name}"))
+            remembered = {name: (await calls.text(name, "recall")).split(": ") for name in names}
+
+    assert {name: words for name, (_, words) in remembered.items()} == {name: f"of-{name}" for name in names}
+    assert len({session for session, _ in remembered.values()}) == len(names)
+
+
+async def test_callers_of_a_server_without_sessions_share_a_connection_and_each_acts_as_himself(
+    tmp_path: Path,
+) -> None:
+    names = [f"caller{number}" for number in range(200)]
+    with protected_server() as server:
+        limits = CallLimits(timeout_s=60, max_connections=2)
+        calls = Calls(HttpTarget(server.url), Auth(type="caller"), tmp_path, "2026-07-28", limits)
+        template = await agreed(server, "template", "template")
+        for name in names[1:]:
+            tokens = server.people.given(template.client, name, ["read"])
+            calls.sign_in(name, tokens.access_token, since=1.0)
+        answers: dict[str, str] = {}
+
+        async def ask(name: str) -> None:
+            try:
+                answers[name] = await calls.text(name, "whoami")
+            except SignInRequired:
+                answers[name] = "has to sign in"
+
+        async with calls.running():
+            for _ in range(2):
+                async with anyio.create_task_group() as tasks:
+                    for name in names:
+                        tasks.start_soon(ask, name)
+                assert answers == {name: name for name in names} | {names[0]: "has to sign in"}
+                answers.clear()
+
+
+async def test_a_shared_connection_has_nothing_of_the_caller_who_opened_it(tmp_path: Path) -> None:
+    script = SessionServer(assigns=False)
+    script.answer = lambda exchange: exchange.send(
+        200, json.dumps(result(exchange.request_json, {"content": [text(exchange)]})).encode(), set_cookie="user=1"
+    )
+
+    def text(exchange: Exchange) -> dict[str, str]:
+        return {"type": "text", "text": f"{exchange.headers.get('authorization')} {exchange.headers.get('cookie')}"}
+
+    with scripted_http(script) as server:
+        async with Calls(HttpTarget(server.url), Auth(type="caller"), tmp_path).running() as calls:
+            for name in ("ann", "bob"):
+                calls.sign_in(name, f"token-of-{name}", since=1.0)
+            masked = [await calls.text(name, "read") for name in ("ann", "bob", "eve", "ann")]
+            calls.sign_ins.end("s", "ann")
+            await calls.text("ann", "read")
+        sent = [
+            each.headers.get("authorization") for each in server.seen if each.method in ("initialize", "tools/call")
+        ]
+
+    ann, bob = "Bearer token-of-ann", "Bearer token-of-bob"
+    assert sent == [ann, ann, bob, None, ann, None]
+    assert masked == ["Bearer *** None", "Bearer *** None", "None None", "Bearer *** None"]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_a_request_outside_a_call_has_no_token_on_a_connection_that_callers_share(
+    is_shared: bool, tmp_path: Path
+) -> None:
+    with scripted_http(lambda exchange: exchange.send(202)) as server:
+        calls = Calls(HttpTarget(server.url), Auth(type="caller"), tmp_path)
+        calls.sign_in("ann", "token-of-ann", since=1.0)
+        target = calls.dialler.authenticated(HttpTarget(server.url), "s", {}, Requester("ann", {}, "ann"))
+        assert isinstance(target, HttpTarget)
+        state = SessionState("s", anyio.CancelScope(), is_shared=is_shared)
+        async with guarded_client(target, 1_000, 5.0, state) as http:
+            await http.post(server.url, json={})
+
+    assert [each.headers.get("authorization") for each in server.seen] == [None if is_shared else "Bearer token-of-ann"]
+
+
+async def test_the_tokens_of_one_caller_that_fail_end_the_call_of_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current = AccessTokens.current
+
+    async def failing(tokens: AccessTokens) -> str | None:
+        if tokens.caller == "eve":
+            raise ServerFailed("s", "its authorization server answers HTTP 500")
+        return await current(tokens)
+
+    monkeypatch.setattr(AccessTokens, "current", failing)
+    script = SessionServer(assigns=False)
+    outcomes: dict[str, str] = {}
+
+    async def ask(calls: Calls, name: str) -> None:
+        try:
+            outcomes[name] = await calls.text(name, "read")
+        except ServerFailed as error:
+            outcomes[name] = f"{error.delivery.name}: {error.reason}"
+
+    expected = {"eve": "NOT_SENT: its authorization server answers HTTP 500", "ann": "done", "bob": "done"}
+    with scripted_http(script) as server:
+        async with Calls(HttpTarget(server.url), Auth(type="caller"), tmp_path).running() as calls:
+            for _ in range(2):  # eve opens the connection, or tries to; then she calls over that of the others
+                async with anyio.create_task_group() as tasks:
+                    for name in ("eve", "ann", "bob"):
+                        tasks.start_soon(ask, calls, name)
+                assert outcomes == expected
+                outcomes.clear()
+
+    assert script.calls == ["read"] * 4
+    assert server.methods.count("initialize") == 1
 
 
 async def test_the_tokens_of_a_session_are_of_the_sign_in_that_it_began_with(tmp_path: Path) -> None:
