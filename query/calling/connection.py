@@ -54,6 +54,7 @@ from shared.errors import (
     ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
+    SignInsUnavailable,
 )
 from shared.upstream.dial import open_transport
 from shared.upstream.masking import Mask
@@ -91,6 +92,9 @@ MOVED_AFTER_S = 60.0
 # A server at work reports progress every few seconds; a call that lasts longer is better a task that is polled.
 PROGRESS_EXTENDS = 10
 PROGRESS_EXTENDS_TO_S = 3600.0
+
+SIGN_IN_CHECKED_EVERY_S = 30.0
+"""A session ends so many seconds after its sign-in, at the latest; no call uses it meanwhile."""
 
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
@@ -494,14 +498,26 @@ class Connection:
             self._settled.set()
             # until it is retired and its calls have ended, or has been idle for too long
             while not self._drained.is_set():
-                with anyio.move_on_after(self._limits.idle_s):
+                with anyio.move_on_after(min(self._limits.idle_s, SIGN_IN_CHECKED_EVERY_S)):
                     await self._drained.wait()
+                if await self._sign_in_has_ended():
+                    self.suspend()
                 if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
                     self._drained.set()
             self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
             if kept and self._state.ends_session:
                 kept.give_up()
                 self._state.ends_session = await kept.end()
+
+    async def _sign_in_has_ended(self) -> bool:
+        """Return whether the caller has signed out, or in again, since the session began: another may not use it."""
+        target = self._target_match.target
+        if not isinstance(target, HttpTarget) or target.tokens is None or self._state.is_shared:
+            return False
+        try:
+            return await target.tokens.have_ended()
+        except SignInsUnavailable:
+            return False
 
     @asynccontextmanager
     async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:

@@ -77,6 +77,13 @@ class AccessTokens:
         self._identity = self._named(await self._read())
         return self._identity
 
+    async def have_ended(self) -> bool:
+        """Return whether the sign-in of `identity` was ended, or replaced by another.
+
+        Raises: as `identity`.
+        """
+        return self._named(await self._read()) != self._identity
+
     async def current(self) -> str | None:
         """Return the access token, refreshed if it expires soon; None without a sign-in.
 

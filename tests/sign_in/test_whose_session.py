@@ -29,7 +29,7 @@ from shared.upstream.session import SessionState
 from shared.upstream.sign_ins import SecretKey, SignIn, SignIns, SqliteEntries
 from shared.upstream.target import HttpTarget
 from shared.upstream.tokens import AccessTokens
-from tests.calling.test_sessions import SessionServer
+from tests.calling.test_sessions import SessionServer, until
 from tests.sign_in.test_tokens import agreed
 from tests.support.calling import PATIENT, catalogue_of, text_of, tool_of
 from tests.support.hostile.messages import result
@@ -71,9 +71,9 @@ class Calls:
         with self.upstreams.admission.admitted(caller) as slot:
             resources = CallResources(Progress(_ignored), slot, requester)
             send = tool_call(tool_of("s", tool).definition, parameters)
-            result, _ = await self.upstreams.call(send, [self.server], resources)
-        assert isinstance(result, CallToolResult)
-        return text_of(result)
+            called, _ = await self.upstreams.call(send, [self.server], resources)
+        assert isinstance(called, CallToolResult)
+        return text_of(called)
 
     def sign_in(self, caller: str, token: str, since: float) -> None:
         """Store a sign-in of a caller, or its refreshed token."""
@@ -139,6 +139,18 @@ async def test_a_session_ends_with_the_sign_in_that_it_began_with_and_outlives_a
     assert "secret" not in without
     assert "secret" not in second
     assert without != second
+
+
+async def test_a_sign_out_closes_the_connection_of_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("query.calling.connection.SIGN_IN_CHECKED_EVERY_S", 0.05)
+    with good_http("legacy", program="session") as target:
+        async with Calls(target, Auth(type="caller"), tmp_path).running() as calls:
+            calls.sign_in("ann", "token-of-ann", since=1.0)
+            first = await calls.text("ann", "recall")
+            calls.sign_in("ann", "refreshed-token-of-ann", since=1.0)
+            assert await calls.text("ann", "recall") == first
+            calls.sign_ins.end("s", "ann")
+            await until(lambda: not calls.upstreams.has_connections)
 
 
 async def test_callers_of_a_server_that_assigns_sessions_have_each_their_own(tmp_path: Path) -> None:
