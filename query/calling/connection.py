@@ -54,6 +54,7 @@ from shared.errors import (
     ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
+    SignInsUnavailable,
 )
 from shared.upstream.dial import open_transport
 from shared.upstream.masking import Mask
@@ -91,6 +92,9 @@ MOVED_AFTER_S = 60.0
 # A server at work reports progress every few seconds; a call that lasts longer is better a task that is polled.
 PROGRESS_EXTENDS = 10
 PROGRESS_EXTENDS_TO_S = 3600.0
+
+SIGN_IN_CHECKED_EVERY_S = 30.0
+"""A session ends so many seconds after its sign-in, at the latest; no call uses it meanwhile."""
 
 _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
@@ -294,6 +298,13 @@ class Connection:
         return self._was_opened
 
     @property
+    def lacks_credentials(self) -> bool:
+        """Return whether the session cannot be opened with the tokens of one caller; those of another may serve."""
+        target = self._target_match.target
+        is_of_tokens = self._state.has_token_error or isinstance(self._error, ServerAuthRequired)
+        return is_of_tokens and isinstance(target, HttpTarget) and target.is_shareable
+
+    @property
     def can_be_continued(self) -> bool:
         """Return whether the session outlives this connection, since another one can continue it."""
         return self._hooks.kept is not None and self._hooks.kept.is_kept
@@ -306,6 +317,10 @@ class Connection:
     def is_for(self, target: Target) -> bool:
         """Return whether this connection still leads to a newly resolved target."""
         return self._target_match.matches(target)
+
+    def give_to(self, target: Target) -> None:
+        """Let the connection lead to the target of one owner from now on."""
+        self._target_match = TargetMatch(target)
 
     def retire(self) -> None:
         """Accept no more calls, and end the session after the last one."""
@@ -383,7 +398,8 @@ class Connection:
         Raises:
             ServerError: the list fails.
         """
-        if self._client is None or not self.tools.have_changed:
+        # callers who share a connection, and no more, may have different tools
+        if self._client is None or not self.tools.have_changed or self._state.is_shared:
             return None
         try:
             return await self.tools.named(name, self._client)
@@ -396,8 +412,12 @@ class Connection:
             failed = ServerFailed(self._state.server_id, f"its list of tools in this session {reason}")
             raise failed.with_delivery(Delivery.NOT_SENT) from error
 
-    async def call(self, send: Send[ResultT], resources: CallResources, deadline: CallDeadline) -> ResultT:
+    async def call(
+        self, send: Send[ResultT], target: Target, resources: CallResources, deadline: CallDeadline
+    ) -> ResultT:
         """Send one call and return its result; a large result waits for the slot of `resources`.
+
+        `target` is that of the caller, whose tokens the requests of the call carry.
 
         Raises:
             NothingSent: the connection was dead before the call was sent, or the server has lost the session.
@@ -406,7 +426,8 @@ class Connection:
         """
         # a message to a child counts as sent: a pipe does not acknowledge it
         exchange = CallExchange(
-            sent=not isinstance(self._target_match.target, HttpTarget),
+            sent=not isinstance(target, HttpTarget),
+            tokens=target.tokens if isinstance(target, HttpTarget) else None,
             slot=resources.slot,
             dialogue=resources.dialogue,
             deadline=deadline,
@@ -471,17 +492,32 @@ class Connection:
             elif kept and self.has_session_id and self._state.session_id and client.session.initialize_result:
                 await kept.keep(self._state.session_id, client.session.initialize_result)
             self._hooks.opened(self)
+            own = self._target_match.target
+            is_shareable = isinstance(own, HttpTarget) and own.is_shareable and not own.owner
+            self._state.is_shared = is_shareable and not self.has_session_id
             self._settled.set()
             # until it is retired and its calls have ended, or has been idle for too long
             while not self._drained.is_set():
-                with anyio.move_on_after(self._limits.idle_s):
+                with anyio.move_on_after(min(self._limits.idle_s, SIGN_IN_CHECKED_EVERY_S)):
                     await self._drained.wait()
+                if await self._sign_in_has_ended():
+                    self.suspend()
                 if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
                     self._drained.set()
             self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
             if kept and self._state.ends_session:
                 kept.give_up()
                 self._state.ends_session = await kept.end()
+
+    async def _sign_in_has_ended(self) -> bool:
+        """Return whether the caller has signed out, or in again, since the session began: another may not use it."""
+        target = self._target_match.target
+        if not isinstance(target, HttpTarget) or target.tokens is None or self._state.is_shared:
+            return False
+        try:
+            return await target.tokens.have_ended()
+        except SignInsUnavailable:
+            return False
 
     @asynccontextmanager
     async def _observed(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
@@ -492,8 +528,8 @@ class Connection:
                 _ObservedSendStream(outgoing, self._on_sending, self._on_sent),
             )
 
-    async def _on_received(self, item: SessionMessage | Exception) -> None:
-        """Mask a message where it enters, and count it.
+    async def _on_received(self, item: SessionMessage | Exception, exchange: HttpExchange | None) -> None:
+        """Mask a message where it enters, and count it; `exchange` is that whose response it came on, if it is known.
 
         Raises:
             ServerFlooded: too many requests of the server wait for their answers.
@@ -514,6 +550,8 @@ class Connection:
                 case _:
                     pass
             item.message = await self._mask.message(item.message)
+            if exchange and exchange.token and exchange.token not in self._state.secrets:  # many others came after it
+                item.message = await Mask([exchange.token]).message(item.message)
         self._slots.on_received(item)
 
     def _on_sending(self, item: SessionMessage) -> None:
@@ -587,6 +625,8 @@ class Connection:
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
         status = exchange.http_status
+        if exchange.error:
+            return exchange.error.with_delivery(Delivery.NOT_SENT)
         is_old = was_open or self._state.continued is not None
         if is_old and await self._is_lost(error, exchange):
             self._lose_session()
@@ -686,9 +726,14 @@ def _begin_ids_anywhere(client: Client) -> None:
 
 
 class _ObservedReceiveStream(ObjectReceiveStream[Any]):
-    """Awaits `on_message` with each incoming item, and calls `on_end` when the stream ends."""
+    """Awaits `on_message` with each incoming item and its exchange, and calls `on_end` when the stream ends."""
 
-    def __init__(self, stream: Any, on_message: Callable[[Any], Awaitable[None]], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        on_message: Callable[[Any, HttpExchange | None], Awaitable[None]],
+        on_end: Callable[[], None],
+    ) -> None:
         self._stream = stream
         self._on_message = on_message
         self._on_end = on_end
@@ -698,11 +743,6 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
         """Return the context that the last item was sent in: over HTTP, that of the call whose response it came on."""
         return getattr(self._stream, "last_context", None)
 
-    def _id_of_context(self) -> str | int | None:
-        """Return the id of the request whose response an error without id came on; over HTTP alone, it has one."""
-        exchange = self.last_context.get(current_exchange) if self.last_context else None
-        return exchange.request_id if exchange else None
-
     @override
     async def receive(self) -> Any:
         try:
@@ -710,9 +750,11 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
+        # over HTTP alone, that of the request whose response the item came on
+        exchange = self.last_context.get(current_exchange) if self.last_context else None
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and item.message.id is None:
-            item.message.id = self._id_of_context()
-        await self._on_message(item)
+            item.message.id = exchange.request_id if exchange else None
+        await self._on_message(item, exchange)
         return item
 
     @override

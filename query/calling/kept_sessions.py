@@ -87,7 +87,7 @@ class KeptSession:
         self._sessions = sessions
         # another URL is another server, and other credentials may be those of another person
         headers = [text for header in sorted(target.headers.items()) for text in header]
-        self._binding = (owner, "session", server_id, name_of(target.url, target.owner, *headers))
+        self._binding = (owner, "session", server_id, name_of(target.url, target.owner, target.identity, *headers))
         self._name = name_of(*self._binding)
         self._session: HttpSession | None = None
         self._noted_at = float("-inf")

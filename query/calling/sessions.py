@@ -1,9 +1,9 @@
 """The connections to servers, opened by the first call and kept while they are used.
 
 Callers share the connection to a server that keeps nothing for them: one of the revision 2026-07-28, one over HTTP
-that assigns no session, or a child process. Each caller has a session of its own with a server that assigns one, that
-is declared stateful, or that gets the caller's own credentials. A child that works in the project of its client
-belongs to the clients of that directory.
+that assigns no session, or a child process. Each call brings the tokens of its caller. Each caller has a session of
+its own with a server that assigns one, that is declared stateful, or that gets headers of the caller's request. A
+child that works in the project of its client belongs to the clients of that directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -32,9 +32,11 @@ from shared.errors import (
     CallsExhausted,
     Delivery,
     ServerError,
+    ServerFailed,
     ServerTimeout,
     ServerUnreachable,
     SessionNotShared,
+    SignInsUnavailable,
     ToolscaleError,
 )
 from shared.text.invisible import mark_text
@@ -256,8 +258,9 @@ class Sessions:
         session = self._of(server.server_id, requester)
         if session is None or not session.accepts_calls or not session.tools.have_changed:
             return None
-        is_same = session.is_for(await self._resolve(server, requester))
-        return await session.tool_named(name) if is_same else None
+        target = await self._resolve(server, requester)
+        key = self._key(server.server_id, target, requester)
+        return await session.tool_named(name) if session.is_for(_target_of(key, target)) else None
 
     def _of(self, server_id: str, requester: Requester) -> Connection | None:
         """Return the requester's own connection to a server, or the one that requesters share."""
@@ -274,6 +277,8 @@ class Sessions:
         owner = target.owner
         if isinstance(target, HttpTarget) and (target.transport == "sse" or self._assigns.get(server_id)):
             owner = owner or requester.session
+        elif isinstance(target, HttpTarget) and target.is_shareable:
+            owner = SERVICE  # as far as is known, the server keeps nothing
         elif isinstance(target, StdioTarget) and server_id in self._by_project:
             owner = owner or requester.project
         return SessionKey(server_id, owner)
@@ -297,11 +302,16 @@ class Sessions:
         try:
             target = await asyncio.shield(lookup)
             target = self._authenticate(target, server.server_id, server.labels, requester)
+            if isinstance(target, HttpTarget) and target.tokens:
+                # a session began with a sign-in, and must not outlive it
+                target = replace(target, identity=await target.tokens.identity())
             if self._has_replicas and isinstance(target, StdioTarget) and target.owner:
                 raise SessionNotShared(server.server_id, NOT_SHARED)
             return target
         except ServerError as error:
             raise error.with_delivery(Delivery.NOT_SENT) from error
+        except SignInsUnavailable as error:
+            raise ServerFailed(server.server_id, str(error)).with_delivery(Delivery.NOT_SENT) from error
 
     async def _call(
         self,
@@ -315,7 +325,7 @@ class Sessions:
             deadline.connecting()
             connection = await self._connection(server, target, resources.requester)
             try:
-                return await connection.call(send, resources, deadline)
+                return await connection.call(send, target, resources, deadline)
             except NothingSent:
                 connection.retire()
         broke = ServerUnreachable(server.server_id, "the connection broke twice before the call was sent")
@@ -330,43 +340,48 @@ class Sessions:
         while True:
             key = self._key(server.server_id, target, requester)
             connection = self._connections.get(key)
-            if connection is None or not connection.accepts_calls or not connection.is_for(target):
+            is_opener = False
+            if connection is None or not connection.accepts_calls or not connection.is_for(_target_of(key, target)):
                 if connection is not None:
                     connection.suspend()
                 if len(self._not_ended) >= self._limits.max_connections:
                     await self._make_room()
                     continue
-                connection = self._open(server, target, key, requester)
+                connection, is_opener = self._open(server, target, key, requester), True
             is_certain = bool(key.owner) or not _may_assign(target)
             if is_certain or connection.is_settled:
                 return connection
             await connection.settled()
-            # its server may have assigned a session, which belongs to the requester who opened it
-            if not connection.was_opened or self._of(server.server_id, requester) is connection:
+            # its server may have assigned a session, which belongs to the requester who opened it, or refused that one
+            is_ours = not connection.was_opened or self._of(server.server_id, requester) is connection
+            if is_opener or (is_ours and not connection.lacks_credentials):
                 return connection
 
     def _open(self, server: ServerRecord, target: Target, key: SessionKey, requester: Requester) -> Connection:
         if key.owner:
             self._bounds.admit(key, self._connections, is_process=isinstance(target, StdioTarget) and key.is_of_caller)
-        owner = key.owner or requester.session
+        owner = key.owner or target.owner or requester.session
         hooks = SessionHooks(
             kept=self.kept.of(key.server_id, owner, target) if owner and _may_assign(target) else None,
-            opened=partial(self._opened, key, requester) if _may_assign(target) else lambda _: None,
+            opened=partial(self._opened, key, target, owner) if _may_assign(target) else lambda _: None,
             asks_for_roots=partial(self._asks_for_roots, key, requester),
             tools_changed=partial(self._changed.add, key.server_id),
         )
         slot = self._admission.slot(f"server {key.server_id}")
         tools = SessionTools(self._listed_tools)
-        connection = Connection(key.server_id, target, self._limits, slot, server.protocol_version, hooks, tools)
+        connection = Connection(
+            key.server_id, _target_of(key, target), self._limits, slot, server.protocol_version, hooks, tools
+        )
         self._connections[key] = connection
         self._not_ended[connection] = self.start(self._keep(key, connection))
         return connection
 
-    def _opened(self, key: SessionKey, requester: Requester, connection: Connection) -> None:
-        """Give a session that the server has assigned to the requester for whom it was opened."""
+    def _opened(self, key: SessionKey, target: Target, owner: str, connection: Connection) -> None:
+        """Give a session that the server has assigned to the owner for whom it was opened."""
         self._assigns[key.server_id] = connection.has_session_id
         if connection.has_session_id:
-            self._give(connection, key, requester.session)
+            connection.give_to(target)
+            self._give(connection, key, owner)
 
     def _asks_for_roots(self, key: SessionKey, requester: Requester, connection: Connection) -> None:
         """Give a process that works in the directories of its client to the clients of the same one."""
@@ -431,6 +446,11 @@ class Sessions:
 def _may_assign(target: Target) -> TypeGuard[HttpTarget]:
     """Return whether the server may assign sessions by an id."""
     return isinstance(target, HttpTarget) and target.transport == "streamable-http"
+
+
+def _target_of(key: SessionKey, target: Target) -> Target:
+    """Return the target of the connection with this key: that of its owner, or the one that callers share."""
+    return target.shared if isinstance(target, HttpTarget) and not key.owner else target
 
 
 def _not_connected(target: Target | None, waited_s: float, start_timeout_s: float) -> str:

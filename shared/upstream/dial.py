@@ -138,7 +138,7 @@ class Dialler:
             borrows=requester is LISTING and auth.listing == "first-caller",
             login=f"toolscale login {server_id} --service" if auth.type == "caller" and owner == SERVICE else "",
         )
-        return replace(target, tokens=tokens)
+        return replace(target, tokens=tokens, is_shareable=auth.type == "caller")
 
     def oauth_server(self, target: HttpTarget, server_id: str, labels: Mapping[str, str]) -> OAuthServer:
         """Return the server as one that a person can sign in to."""

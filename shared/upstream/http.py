@@ -130,33 +130,48 @@ async def _streamable(target: HttpTarget, client: httpx2.AsyncClient, max_event_
 
 
 class _TokenAuth(httpx2.Auth):
-    """Adds the access token to each request, and repeats one that the server refuses if there is another token."""
+    """Adds the access token to each request, and repeats one that the server refuses if there is another token.
+
+    The tokens are those of the call that the request belongs to; outside a call, those of the connection.
+    """
 
     def __init__(self, tokens: AccessTokens, state: SessionState) -> None:
         self._tokens, self._state = tokens, state
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        token = self._added(request, await self._answer(self._tokens.current()))
+        exchange = current_exchange.get()
+        tokens = exchange.tokens if exchange and exchange.tokens else None if self._state.is_shared else self._tokens
+        if tokens is None:
+            yield request
+            return
+        token = self._added(request, await self._answer(tokens.current()))
         response = yield request
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             challenge = _challenge(response)
-            if self._added(request, await self._answer(self._tokens.after_refusal(token, challenge))):
+            if self._added(request, await self._answer(tokens.after_refusal(token, challenge))):
                 yield request
-            elif not challenge.header and await self._tokens.are_offered():
+            elif not challenge.header and await tokens.are_offered():
                 self._state.note_status(challenge.status, Challenge(challenge.status, "Bearer"))
 
     async def _answer(self, tokens: Awaitable[str | None]) -> str | None:
+        """Return the token; an error is that of the call alone, since others may use the connection."""
         try:
             return await tokens
-        except ServerError as error:
-            raise self._state.fail(error) from error
-        except ToolscaleError as error:  # the store of sign-ins
-            raise self._state.fail(ServerFailed(self._state.server_id, str(error))) from error
+        except ToolscaleError as error:
+            failed = error if isinstance(error, ServerError) else ServerFailed(self._state.server_id, str(error))
+            exchange = current_exchange.get()
+            if exchange is None or exchange.tokens is None:
+                self._state.has_token_error = True
+                raise self._state.fail(failed) from error
+            exchange.error = failed
+            return None
 
     def _added(self, request: httpx2.Request, token: str | None) -> str | None:
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
             self._state.hide(token)
+            if exchange := current_exchange.get():
+                exchange.token = token
         return token
 
 
@@ -175,6 +190,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         )
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
+        self._has_own_session = bool(target.owner) or target.transport == "sse"
         self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
         self._max_bytes = max_bytes
         self._state = state
@@ -202,6 +218,8 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         headers = httpx2.Headers(response.headers)
         if "content-type" in headers:  # JSON and event streams are UTF-8, as the meters assume
             headers["content-type"] = headers["content-type"].partition(";")[0]
+        if "set-cookie" in headers and self._state.session_id is None and not self._has_own_session:
+            del headers["set-cookie"]  # callers may share the connection, and must not share a session of cookies
         body = self._capped(request, response)
         return httpx2.Response(
             response.status_code,
@@ -215,8 +233,13 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     def _answered_here(self, request: httpx2.Request) -> httpx2.Response | None:
-        """Return the response to a request that an open session does not need: its handshake, or its end."""
-        state = self._state
+        """Return the response to a request that is not sent.
+
+        An open session does not need its handshake, or its end. Without a token, a call would have no identity.
+        """
+        state, exchange = self._state, current_exchange.get()
+        if exchange and exchange.error:
+            return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, request=request)
         if request.method == "DELETE" and not state.ends_session:
             return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
         if request.method != "POST" or state.continued is None or self._is_open:
@@ -290,7 +313,8 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         if request.method == "POST":
             status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
             state.note_status(status, _challenge(response) if status in _CHALLENGES else None)
-            state.session_id = response.headers.get(MCP_SESSION_ID, state.session_id)
+            if state.session_id is None and MCP_SESSION_ID in response.headers and _is_handshake(request):
+                state.session_id = response.headers[MCP_SESSION_ID]
         if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
             raise state.fail(status_error(state, response.status_code, challenge=_challenge(response)))
         if request.method == "GET":
@@ -384,6 +408,11 @@ def _awaits_an_answer(request: httpx2.Request) -> bool:
         return True
     message: dict[str, object] = json.loads(request.content)
     return "jsonrpc" not in message or message.keys() >= {"id", "method"}
+
+
+def _is_handshake(request: httpx2.Request) -> bool:
+    message: dict[str, object] = json.loads(request.content)
+    return message.get("method") == "initialize"
 
 
 def _challenge(response: httpx2.Response) -> Challenge:

@@ -48,6 +48,7 @@ from shared.validation import first_problem
 if TYPE_CHECKING:
     from shared.upstream.auth import Challenge
     from shared.upstream.replay import Recorder
+    from shared.upstream.tokens import AccessTokens
 
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
@@ -96,6 +97,7 @@ class HttpExchange:
 
     `sent` is true once it may have reached the server. `request_id` is that of JSON-RPC.
     `http_status` is the status of an error response, `challenge` that of 401 or 403, and `words` begin its body.
+    `tokens` are those of its caller, `token` the last one that was used, and `error` why there is none.
     """
 
     sent: bool = False
@@ -103,6 +105,9 @@ class HttpExchange:
     http_status: int | None = None
     challenge: Challenge | None = None
     words: str = ""
+    tokens: AccessTokens | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    error: ServerError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,7 @@ class SessionState:
     strict parser rejects are parsed leniently. `session_id` is that which an HTTP server has assigned; with
     `continued`, the session is an earlier one, and without `ends_session`, it may be continued later.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
+    With `is_shared`, each call brings its own tokens, and a request outside a call has none.
     `login` is the command by which a person signs in, empty where nobody can. `on_token` is called with each access
     token that is used.
     """
@@ -198,6 +204,8 @@ class SessionState:
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
     login: str = ""
+    is_shared: bool = False
+    has_token_error: bool = False
     on_token: Callable[[str], None] = field(default=lambda _: None, repr=False)
 
     def hide(self, token: str) -> None:

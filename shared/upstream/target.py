@@ -82,8 +82,8 @@ class StdioTarget:
 class HttpTarget:
     """A server behind a URL. Connections use only `addresses`, if given, in their order.
 
-    With `tokens`, each request carries an access token. The credentials are those of the `owner`: of the service, and
-    of all callers, if it is empty.
+    With `tokens`, each request carries an access token of the sign-in `identity`. The credentials are those of the
+    `owner`: of the service, and of all callers, if it is empty. With `is_shareable`, only the tokens are the owner's.
     """
 
     url: str = field(repr=False)
@@ -91,7 +91,14 @@ class HttpTarget:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     addresses: tuple[str, ...] = ()
     owner: str = ""
+    identity: str = ""
+    is_shareable: bool = False
     tokens: AccessTokens | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def shared(self) -> HttpTarget:
+        """Return the target of a connection that callers share: each call brings its own tokens, if it can."""
+        return replace(self, owner="", identity="") if self.is_shareable else self
 
 
 Target = StdioTarget | HttpTarget

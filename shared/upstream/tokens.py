@@ -68,6 +68,23 @@ class AccessTokens:
         self.caller = caller
         self.login = login or f"toolscale login {server.server_id}"
         self._sign_ins, self._server, self._machine, self._borrows = sign_ins, server, machine, borrows
+        self._identity: str | None = None
+
+    async def identity(self) -> str:
+        """Return a name of the sign-in, which a refresh keeps; from now on, the tokens are of this sign-in alone.
+
+        Raises:
+            SignInsUnavailable: the store does not answer.
+        """
+        self._identity = self._named(await self._read())
+        return self._identity
+
+    async def have_ended(self) -> bool:
+        """Return whether the sign-in of `identity` was ended, or replaced by another.
+
+        Raises: as `identity`.
+        """
+        return self._named(await self._read()) != self._identity
 
     async def current(self) -> str | None:
         """Return the access token, refreshed if it expires soon; None without a sign-in.
@@ -118,7 +135,14 @@ class AccessTokens:
         if (sign_in is None or sign_in.tokens is None) and self._borrows:
             others = [each for each in self._sign_ins.all() if (each.server_id, each.url) == (server_id, url)]
             sign_in = min(others, key=lambda each: each.since, default=None)
-        return sign_in if sign_in and sign_in.url == url else None
+        if sign_in is None or sign_in.url != url or self._identity not in (None, self._named(sign_in)):
+            return None
+        return sign_in
+
+    def _named(self, sign_in: SignIn | None) -> str:
+        if self._machine and (sign_in is None or sign_in.challenge):
+            return "machine"  # it signs in by itself, each time as the same
+        return f"{sign_in.caller} {sign_in.since}" if sign_in and sign_in.tokens else ""
 
     async def _renewed(self, before: SignIn | None, challenge: Challenge | None) -> SignIn | None:
         """Return the sign-in with new tokens; another process may be the one that gets them."""

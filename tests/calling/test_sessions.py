@@ -146,6 +146,21 @@ async def test_callers_share_the_connection_to_a_server_that_assigns_no_session(
     assert server.methods.count("initialize") == 1
 
 
+@pytest.mark.parametrize("assigns", [True, False])
+async def test_a_cookie_of_one_caller_is_sent_with_the_requests_of_no_other(assigns: bool) -> None:
+    script = SessionServer(assigns=assigns)
+    script.answer = lambda exchange: exchange.send(
+        200, json.dumps(result(exchange.request_json, {"content": []})).encode(), set_cookie="user=1; Path=/"
+    )
+    with scripted_http(script) as server:
+        async with callers(Service(HttpTarget(server.url)), "ann", "bob") as (ann, bob):
+            for client in (ann, bob, ann):
+                await call(client, "read")
+        sent = [each.headers.get("cookie") for each in server.seen if each.method == "tools/call"]
+
+    assert sent == [None, None, "user=1" if assigns else None]
+
+
 async def test_a_session_has_one_connection() -> None:
     script = SessionServer()
     with scripted_http(script) as server:
