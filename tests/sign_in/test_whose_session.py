@@ -20,7 +20,7 @@ from shared.upstream.dial import Dialler
 from shared.upstream.options import ServerOptions
 from shared.upstream.sign_ins import SecretKey, SignIns, SqliteEntries
 from shared.upstream.target import HttpTarget
-from tests.support.calling import catalogue_of, text_of, tool_of
+from tests.support.calling import catalogue_of, options_of, text_of, tool_of
 from tests.support.hostile.processes import good_http
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -34,8 +34,8 @@ class Calls:
 
     def __init__(self, target: HttpTarget, auth: Auth, directory: Path, version: str = HANDSHAKE) -> None:
         self.sign_ins = SignIns(SqliteEntries(directory / "sign-ins.sqlite3"), SecretKey(None, directory / "key"))
-        options = ServerOptions(auth=auth)
-        dialler = Dialler({"s": target}, frozenset(), None, {}, read_options=lambda *_: options, sign_ins=self.sign_ins)
+        options = options_of({"s": ServerOptions(auth=auth)})
+        dialler = Dialler({"s": target}, frozenset(), None, {}, read_options=options, sign_ins=self.sign_ins)
         self.upstreams = Upstreams(dialler.target, CallLimits(timeout_s=30), dialler.authenticated)
         server = catalogue_of([tool_of("s", "any")], version).index.server("s")
         assert server
