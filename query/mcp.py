@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -369,8 +369,8 @@ class _Tools:
         """
         caller = await self._caller(context)
         with ExitStack() as exit_stack, structlog.contextvars.bound_contextvars(caller=caller.name):
-            answers = (given.request_state, given.input_responses) if given else ()
-            call = ToolCallContext(caller, arguments, context, exit_stack, {}, *answers)
+            state, responses = (given.request_state, given.input_responses) if given else (None, None)
+            call = ToolCallContext(caller, arguments, context, exit_stack, {}, state, responses)
             result = await self._permitted(handler, call, handler.tool.name)
         if result.is_error:
             raise MCPError(code=INTERNAL_ERROR, message="".join(own_texts(result)))
@@ -453,7 +453,7 @@ class _Tools:
 
 
 @contextmanager
-def protocol_errors() -> Iterator[None]:
+def protocol_errors() -> Generator[None]:
     """Raise the errors of a list as those of the protocol."""
     try:
         yield

@@ -18,6 +18,7 @@ from mcp.types import (
     ListPromptsResult,
     PromptMessage,
     ResourceLink,
+    Role,
     Tool,
 )
 from pydantic import TypeAdapter
@@ -149,7 +150,7 @@ class GetPrompt(RequestHandler):
 
 def prompt_of(page: CallToolResult, call: ToolCallContext) -> GetPromptResult:
     """Return the prompt of a result of `GetPrompt`; the parts of one that was cut are messages of the user."""
-    roles = call.response["roles"]
+    roles: list[Role] = call.response["roles"]
     if any(isinstance(block, OwnText) for block in page.content):
         roles = ["user"] * len(page.content)
     messages = [PromptMessage(role=role, content=block) for role, block in zip(roles, page.content, strict=True)]

@@ -29,7 +29,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -257,7 +257,7 @@ class Proxy:
             else:
                 time.sleep(_LISTEN_AGAIN_S)
 
-    def _hear(self, instance: Instance, body: Message, news: Container[str]) -> bool:
+    def _hear(self, instance: Instance, body: Message, news: Sequence[str]) -> bool:
         """Notify the client of each of the news until the stream ends; return whether the service refuses to listen."""
         with closing(_connection(instance)) as connection, suppress(ServiceRejected):
             self._request(connection, instance, body)

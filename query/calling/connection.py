@@ -705,7 +705,8 @@ def _stamp(item: SessionMessage, request: JSONRPCRequest) -> None:
     params = request.params or {}
     if request.method == "initialize":
         params["capabilities"]["roots"] = {}  # the SDK's client would announce changes of them
-    if CLIENT_CAPABILITIES_META_KEY not in (meta := params.get("_meta") or {}):
+    meta: dict[str, Any] = params.get("_meta") or {}
+    if CLIENT_CAPABILITIES_META_KEY not in meta:
         return
     exchange = current_exchange.get()
     call = exchange if isinstance(exchange, CallExchange) else None
@@ -721,7 +722,7 @@ def _dumped(capabilities: ClientCapabilities | None) -> dict[str, Any]:
 
 def _begin_ids_anywhere(client: Client) -> None:
     """Let the ids of requests begin at random: another replica uses the session too, and servers compare ids."""
-    dispatcher: Any = client.session._dispatcher  # there is no public way
+    dispatcher: Any = client.session._dispatcher  # pyright: ignore[reportPrivateUsage]  # there is no public way
     dispatcher._next_id = secrets.randbelow(_HIGHEST_FIRST_ID)
 
 

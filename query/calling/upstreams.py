@@ -52,7 +52,7 @@ class Upstreams:
         self,
         resolve_target: Dial,
         limits: CallLimits,
-        authenticate: Authenticate = lambda target, *_: target,
+        authenticate: Authenticate = lambda target, _server, _labels, _requester: target,
         kept: Kept | None = None,
         *,
         on_tools_changed: Callable[[str], None] = lambda _: None,

@@ -44,7 +44,7 @@ from shared.catalog import IndexedTool, ToolDefinition
 from shared.toolset import Toolset
 from shared.upstream.options import ServerOptions
 from shared.upstream.target import HttpTarget, Target
-from tests.support.calling import catalogue_of, replicated, upstreams_to
+from tests.support.calling import catalogue_of, options_of, replicated, upstreams_to
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.hostile.library_server import CITIES, UI
 from tests.support.hostile.processes import callable_stdio, library_stdio
@@ -233,8 +233,8 @@ async def test_a_server_of_which_the_caller_may_call_no_tool_has_no_prompts_and_
 
 async def test_a_server_whose_tools_the_operator_excludes_is_not_asked_even_before_it_is_listed_again() -> None:
     catalogue = with_toolset(catalogue_of([OPEN, MAIL]), "files", "mail")
-    options = {"mail": ServerOptions(exclude_tools=("open",))}
-    catalogue = replace(catalogue, read_options=lambda server_id, _: options.get(server_id, ServerOptions()))
+    options = options_of({"mail": ServerOptions(exclude_tools=("open",))})
+    catalogue = replace(catalogue, read_options=options)
     async with serving(catalogue, {"files": library_stdio("files"), "mail": library_stdio("mail")}) as (client, _):
         prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
 

@@ -313,7 +313,7 @@ async def test_a_call_that_no_client_continues_ends_and_gives_its_place_back() -
     service = service_of(catalogue_of([ASKS], HANDSHAKE), upstreams, always(ANN))
     async with Person().client(service, MODERN) as client:
         state, key = await state_of(client, "form")
-        await anyio.to_thread.run_sync(eventually, lambda: not upstreams.admission._in_flight)
+        await anyio.to_thread.run_sync(eventually, lambda: not upstreams.admission._in_flight)  # pyright: ignore[reportPrivateUsage]  # a call would take the place
         await refused(client, "form", state=state, answers={key: ACCEPTED})
         result = await call(client, "form")
 

@@ -14,7 +14,7 @@ from query.catalogue import Catalogue
 from query.policy import Policy
 from shared.errors import CallDenied, ToolExcluded
 from shared.upstream.options import ServerOptions
-from tests.support.calling import calling, catalogue_of, replicated, text_of
+from tests.support.calling import calling, catalogue_of, options_of, replicated, text_of
 from tests.support.fakes import make_tool
 from tests.support.hostile.scripts import hangs
 from tests.support.policies import policy, recording_servers, rule
@@ -30,9 +30,7 @@ def with_options(catalogue: Catalogue, options: Mapping[str, ServerOptions], rul
     def read_policy() -> Policy:
         return policy(rules)
 
-    return replace(
-        catalogue, read_options=lambda server_id, _: options.get(server_id, ServerOptions()), read_policy=read_policy
-    )
+    return replace(catalogue, read_options=options_of(options), read_policy=read_policy)
 
 
 async def test_a_tool_that_is_still_indexed_is_not_called_once_the_operator_excludes_it() -> None:

@@ -16,7 +16,7 @@ import anyio
 import httpx2
 import pytest
 from mcp import Client
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, ListToolsResult
 
 from query.caller import Caller, operator
 from query.calling import session_bounds, session_tools
@@ -34,7 +34,7 @@ from shared.settings import load_settings
 from shared.upstream.dial import Dialler
 from shared.upstream.options import ServerOptions
 from shared.upstream.target import HttpTarget, StdioTarget, Target
-from tests.support.calling import PATIENT, catalogue_of, replicated, text_of, tool_of
+from tests.support.calling import PATIENT, catalogue_of, options_of, replicated, text_of, tool_of
 from tests.support.hostile.messages import failure, initialized, result
 from tests.support.hostile.processes import good_http
 from tests.support.hostile.scripted_http import Exchange, scripted_http
@@ -49,6 +49,8 @@ PROGRAM = Path(__file__).parents[1] / "support" / "hostile" / "session_server.py
 TOOLS = [tool_of("s", name) for name in ("remember", "recall", "enable", "where", "asks")]
 READ, WRITE = tool_of("s", "read", "readOnlyHint"), tool_of("s", "write")
 STDIO = StdioTarget(sys.executable, (str(PROGRAM), "stdio"))
+
+Answer = Callable[[Exchange], None]
 
 
 class Service:
@@ -67,7 +69,7 @@ class Service:
         self.targets: dict[str, Target] = {"s": target}
         self.changed: list[str] = []
         options = ServerOptions(is_stateful=is_stateful)
-        dialler = Dialler(self.targets, frozenset(), None, {}, read_options=lambda *_: options)
+        dialler = Dialler(self.targets, frozenset(), None, {}, read_options=lambda _, __: options)
         self.upstreams = Upstreams(
             dialler.target,
             limits,
@@ -382,12 +384,12 @@ async def test_services_with_several_replicas_refuse_a_stateful_process_and_say_
 class SessionServer:
     """A scripted server that knows its sessions, and refuses requests in others as `refuse` does."""
 
-    def __init__(self, refuse: Callable[[Exchange], None] | None = None, *, assigns: bool = True) -> None:
-        self.refuse = refuse or (lambda exchange: exchange.send(404))
+    def __init__(self, refuse: Answer = lambda exchange: exchange.send(404), *, assigns: bool = True) -> None:
+        self.refuse = refuse
         self.assigns = assigns
         self.sessions: set[str] = set()
         self.calls: list[str] = []
-        self.answer: Callable[[Exchange], None] = lambda exchange: exchange.send_json(
+        self.answer: Answer = lambda exchange: exchange.send_json(
             result(exchange.request_json, {"content": [{"type": "text", "text": "done"}]})
         )
 
@@ -422,7 +424,7 @@ class SessionServer:
             exchange.send(200, body)
 
 
-def refuses(status: int, words: str, *, with_id: bool = True) -> Callable[[Exchange], None]:
+def refuses(status: int, words: str, *, with_id: bool = True) -> Answer:
     def refuse(exchange: Exchange) -> None:
         error = failure({"id": exchange.request_json.get("id") if with_id else None}, -32001, words)
         exchange.send(status, json.dumps(error).encode())
@@ -430,7 +432,7 @@ def refuses(status: int, words: str, *, with_id: bool = True) -> Callable[[Excha
     return refuse
 
 
-REFUSED = {
+REFUSED: dict[str, Answer] = {
     "404": refuses(404, "Session not found"),
     "400": refuses(400, "Bad Request: No valid session ID provided"),
     "400 of the TypeScript SDK": refuses(400, "Bad Request: Server not initialized", with_id=False),
@@ -440,7 +442,7 @@ REFUSED = {
     "401 without words": lambda exchange: exchange.send(401),
     "410": refuses(410, "this session is gone"),
 }
-UNCERTAIN = {
+UNCERTAIN: dict[str, Answer] = {
     "503 without words": lambda exchange: exchange.send(503),
     "503": refuses(503, "Service Unavailable: unknown session"),
     "503 of another form": lambda exchange: exchange.send(503, b'{"error": "session not found"}'),
@@ -450,9 +452,7 @@ UNCERTAIN = {
 
 
 @pytest.mark.parametrize("refuse", REFUSED.values(), ids=REFUSED.keys())
-async def test_a_call_after_the_loss_of_its_session_opens_another_and_reaches_the_server_once(
-    refuse: Callable[[Exchange], None],
-) -> None:
+async def test_a_call_after_the_loss_of_its_session_opens_another_and_reaches_the_server_once(refuse: Answer) -> None:
     script = SessionServer(refuse)
     with scripted_http(script) as server:
         async with callers(Service(HttpTarget(server.url)), "ann") as (ann,):
@@ -468,7 +468,7 @@ async def test_a_call_after_the_loss_of_its_session_opens_another_and_reaches_th
 @pytest.mark.parametrize(("tool", "is_repeated"), [("read", True), ("write", False)])
 @pytest.mark.parametrize("refuse", UNCERTAIN.values(), ids=UNCERTAIN.keys())
 async def test_a_call_that_may_have_run_is_repeated_only_if_that_does_no_harm(
-    refuse: Callable[[Exchange], None], tool: str, is_repeated: bool
+    refuse: Answer, tool: str, is_repeated: bool
 ) -> None:
     script = SessionServer(refuse)
 
@@ -604,14 +604,14 @@ async def test_the_tools_of_sessions_have_a_bound_and_are_listed_again_where_the
     catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = 0
-    for_one = session_tools._list
+    list_tools = Client.list_tools
 
-    async def counted(client: Client) -> Any:
+    async def counted(client: Client, **more: Any) -> ListToolsResult:
         nonlocal listed
         listed += 1
-        return await for_one(client)
+        return await list_tools(client, **more)
 
-    monkeypatch.setattr(session_tools, "_list", counted)
+    monkeypatch.setattr(Client, "list_tools", counted)
     with session_target("legacy") as target:
         async with callers(Service(target, catalogue=catalogue), "ann", "bob") as both:
             for client in both:
@@ -644,7 +644,7 @@ async def test_the_schema_of_a_tool_of_a_session_is_checked(catalogue: Catalogue
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"read_options": lambda *_: ServerOptions(exclude_tools=("hid*",))}, "exclude"),
+        ({"read_options": options_of({"s": ServerOptions(exclude_tools=("hid*",))})}, "exclude"),
         ({"read_policy": lambda: policy(rule(tools=["hidden"]))}, "denies"),
         ({"intents": None}, "no tool that you may use"),
     ],

@@ -127,7 +127,8 @@ async def play(url: str, scenario: str, context: dict[str, Any]) -> None:
     """List the tools of the suite's server, and make the calls of the scenario."""
     async with Client(url, elicitation_callback=answer) as client:
         listed = await client.call_tool("list_available_tools", {"servers": [SERVER], "detail": "full"})
-        servers = (listed.structured_content or {})["toolsByServer"]
+        page: dict[str, Any] = listed.structured_content or {}
+        servers = page["toolsByServer"]
         schemas = {tool["name"]: tool["definition"]["inputSchema"] for of in servers for tool in of["tools"]}
         for name, arguments in calls(scenario, schemas, context):
             called = await client.call_tool("call_tool", {"tool_name": f"{SERVER}:{name}", "parameters": arguments})

@@ -45,7 +45,7 @@ class Names:
 
     def in_request(self, message: dict[str, Any]) -> None:
         """Let a request name what the toolset shows."""
-        params = message.get("params")
+        params: dict[str, Any] | None = message.get("params")
         if message.get("method") not in self.methods or not isinstance(params, dict):
             return
         named = params.get("ref", params)

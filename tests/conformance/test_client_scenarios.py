@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ SIGN_IN = {
 }
 
 
-def cases(scenarios: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+def cases(scenarios: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
     return [(scenario, revision) for scenario, revisions in scenarios.items() for revision in revisions]
 
 

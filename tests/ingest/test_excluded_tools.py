@@ -13,6 +13,7 @@ import pytest
 
 from shared.catalog import Listing
 from shared.errors import ConfigInvalid
+from shared.intents.intent import Intent
 from shared.settings import load_settings
 from tests.support.builders import up, write_path
 from tests.support.hostile.listed_server import HANDSHAKE, SESSION, ListedServer
@@ -108,7 +109,11 @@ def test_a_tool_leaves_the_index_once_it_is_excluded_and_returns_after_that(
     lister: Lister, policy: Path, url: str, tmp_path: Path
 ) -> None:
     path = write_path(tmp_path)
-    deps = replace(path.deps, list_server=lambda intent: lister.list_server(intent.announcement, 1.0))
+
+    def list_server(intent: Intent) -> Listing:
+        return lister.list_server(intent.announcement, 1.0)
+
+    deps = replace(path.deps, list_server=list_server)
     indexed: list[list[str]] = []
     with closing(deps.intents):
         for rules in ("", '[[servers]]\nincludeTools = ["read_*"]\n', ""):

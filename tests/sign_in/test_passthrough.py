@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ SENT = {"x-api-key": "key-of-ann", "x-other": "other", "cookie": "session=1"}
 
 
 @contextmanager
-def echoing_server() -> Iterator[str]:
+def echoing_server() -> Generator[str]:
     """Run a server whose tool `whoami` returns the headers that it gets; yield its URL."""
     made = MCPServer("echo")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -230,7 +229,7 @@ async def test_a_request_that_is_cancelled_in_a_refresh_loses_no_token(
 
     with anyio.CancelScope() as request:
         loop = asyncio.get_running_loop()
-        people.on_refresh = partial(loop.call_soon_threadsafe, request.cancel)
+        people.on_refresh = lambda: loop.call_soon_threadsafe(request.cancel)
         await tokens.current()
 
     assert await tokens.current() in people.access

@@ -19,6 +19,8 @@ from query.records import Ledger
 from query.tools.registry import builtin_tools
 from shared.catalog import FEATURES_VERSION, Endpoint, IndexedTool, ServerRecord, ToolDefinition
 from shared.upstream.dial import Dialler
+from shared.upstream.options import ServerOptions
+from shared.upstream.server_rules import ReadOptions
 from shared.upstream.target import Target
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 
@@ -77,6 +79,11 @@ def tool_of(server_id: str, name: str, hint: str | None = None, **properties: An
 def upstreams_to(targets: Mapping[str, Target], limits: CallLimits = PATIENT) -> Upstreams:
     """Return upstreams for these targets; a test may change the mapping later."""
     return Upstreams(Dialler(targets, frozenset(), None, {}).target, limits)
+
+
+def options_of(options: Mapping[str, ServerOptions]) -> ReadOptions:
+    """Return the reader of these servers' options; any other server has the default ones."""
+    return lambda server_id, _: options.get(server_id, ServerOptions())
 
 
 @asynccontextmanager

@@ -316,7 +316,7 @@ async def call_tool(
         raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name}")
     result = await TOOLS[params.name](context, params)
     if isinstance(result, str):
-        result = [text(result)]
+        return types.CallToolResult(content=[text(result)])
     return types.CallToolResult(content=result) if isinstance(result, list) else result
 
 

@@ -462,7 +462,7 @@ def test_a_token_of_a_caller_is_lent_for_listings_alone(tmp_path: Path) -> None:
     sign_ins.put(SignIn(server_id="srv", caller="ann", url="http://127.0.0.1/", client=client, tokens=tokens))
     options = ServerOptions(auth=Auth(type="caller", listing="first-caller"))
     target = HttpTarget("http://127.0.0.1/")
-    dialler = Dialler({"srv": target}, frozenset(), None, {}, read_options=lambda *_: options, sign_ins=sign_ins)
+    dialler = Dialler({"srv": target}, frozenset(), None, {}, read_options=lambda _, __: options, sign_ins=sign_ins)
 
     def token(found: Target) -> str | None:
         assert isinstance(found, HttpTarget)

@@ -176,7 +176,8 @@ async def asks(context: Context, arguments: Arguments) -> Any:
     if context.protocol_version == types.LATEST_PROTOCOL_VERSION:
         params: Any = context.params
         given = json.loads(params.get("requestState") or json.dumps(given))
-        given += list((params.get("inputResponses") or {}).values())
+        responses: dict[str, Any] = params.get("inputResponses") or {}
+        given += responses.values()
         if kinds[len(given) - 1 :]:
             kind = kinds[len(given) - 1]
             return types.InputRequiredResult(input_requests={kind: REQUESTS[kind]}, request_state=json.dumps(given))

@@ -53,7 +53,7 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> ty
         session = str(Path.cwd())
     elif params.name == "asks":
         with suppress(MCPError):  # the client may have none
-            await context.session.list_roots()
+            await context.session.list_roots()  # pyright: ignore[reportDeprecated]  # older clients have no other
     elif params.name == "hidden" and session not in enabled:
         return types.CallToolResult(content=[types.TextContent(text="there is no such tool")], is_error=True)
     return types.CallToolResult(content=[types.TextContent(text=f"{session}: {' '.join(words[session])}")])
