@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult
 from starlette.requests import HTTPConnection
@@ -61,9 +61,10 @@ class SignInOfCall:
         server = await run_in_thread(caller.name, self._index.server, needed.server_id)
         if self._flows is None or server is None or not isinstance(request, HTTPConnection):
             return needed
+        connection = cast("HTTPConnection", request)
         try:
-            owner = self._flows.permitted_owner(server, request, caller)
-            address = self._flows.address(request)
+            owner = self._flows.permitted_owner(server, connection, caller)
+            address = self._flows.address(connection)
             challenge = needed.challenge if isinstance(needed.challenge, Challenge) else None
             ticket = await self._flows.begin(server, owner, caller, address, challenge)
         except ServerError as error:

@@ -273,11 +273,12 @@ def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[Serv
 
 def _reject_misspelt_keys(name: str, raw: object) -> None:
     """Reject a key that resembles a missing key of an entry, or that may restrict tools; others belong to clients."""
-    keys = frozenset(cast("dict[str, object]", raw)) if isinstance(raw, dict) else frozenset[str]()
+    entry = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    keys = frozenset(entry)
     for key in sorted(keys - _ENTRY_KEYS):
         if meant := _similar(key, _ENTRY_KEYS - keys):
             raise ConfigInvalid(f"{name}: there is no key {key!r}; did you mean {meant!r}?")
-        if restricts_tools(key, _value_of(raw, key)):
+        if restricts_tools(key, entry[key]):
             raise ConfigInvalid(f"{name}: {key} would have no effect; write 'includeTools' or 'excludeTools'")
 
 

@@ -256,7 +256,8 @@ class RedisEntries:
     def names(self) -> list[str]:
         """Return all names, by an iteration that does not block Redis."""
         with self._errors():
-            return [key.decode().removeprefix(PREFIX) for key in self._client.scan_iter(match=f"{PREFIX}*", count=1000)]
+            keys = cast("Iterator[bytes]", self._client.scan_iter(match=f"{PREFIX}*", count=1000))
+            return [key.decode().removeprefix(PREFIX) for key in keys]
 
     def try_lease(self, name: str, holder: str) -> bool:
         """Hold the lease if it is free."""

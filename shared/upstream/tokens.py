@@ -150,7 +150,8 @@ class AccessTokens:
             now = await self._read()
             if not is_held or now != before:
                 return now
-            failure: ServerError
+            reason = f"its authorization server gave no token within {RENEWED_WITHIN_S:g} s"
+            failure: ServerError = ServerTimeout(self._server.server_id, reason)
             try:
                 # the authorization server gives each refresh token once: a cancelled call must not lose the next one
                 with anyio.CancelScope(shield=True), anyio.fail_after(RENEWED_WITHIN_S):
@@ -158,8 +159,7 @@ class AccessTokens:
             except ServerError as error:
                 failure = error
             except TimeoutError:
-                reason = f"its authorization server gave no token within {RENEWED_WITHIN_S:g} s"
-                failure = ServerTimeout(self._server.server_id, reason)
+                pass
             if before and before.expires_at and time.time() < before.expires_at:
                 return before  # the next request tries again
             raise failure

@@ -53,7 +53,7 @@ class Calls:
         self.url = target.url
         options = ServerOptions(auth=auth)
         self.dialler = Dialler(
-            {"s": target}, frozenset(), None, {}, read_options=lambda *_: options, sign_ins=self.sign_ins
+            {"s": target}, frozenset(), None, {}, read_options=lambda _, __: options, sign_ins=self.sign_ins
         )
         self.upstreams = Upstreams(self.dialler.target, limits, self.dialler.authenticated)
         server = catalogue_of([tool_of("s", "any")], version).index.server("s")
