@@ -272,7 +272,7 @@ class Connection:
 
     def _hide(self, _: str) -> None:
         """Mask the access tokens of this session too, in what the server sends from now on."""
-        self._mask = Mask(sorted({*self._credentials, *self._state.secrets}, key=len, reverse=True))
+        self._mask = Mask(sorted({*self._credentials, *self._state.tokens}, key=len, reverse=True))
 
     @property
     def accepts_calls(self) -> bool:
@@ -550,7 +550,7 @@ class Connection:
                 case _:
                     pass
             item.message = await self._mask.message(item.message)
-            if exchange and exchange.token and exchange.token not in self._state.secrets:  # many others came after it
+            if exchange and exchange.token and exchange.token not in self._state.tokens:  # many others came after it
                 item.message = await Mask([exchange.token]).message(item.message)
         self._slots.on_received(item)
 

@@ -177,7 +177,7 @@ class Upstreams:
             answer = await self._attempt(send, replica, resources, deadline)
         except ServerError as error:
             if error.delivery is Delivery.ANSWERED:
-                self._note_answer(replica, resources)
+                await self._note_answer(replica, resources)
             else:
                 self._breaker.failed(replica.server_id)
             raise
@@ -185,7 +185,7 @@ class Upstreams:
             if self._sessions.note_cancellation(replica.server_id, began, resources.slot, resources.requester):
                 self._choice.give_up(resources.session, replica)
             raise
-        self._note_answer(replica, resources)
+        await self._note_answer(replica, resources)
         return answer
 
     async def _attempt(
@@ -194,13 +194,13 @@ class Upstreams:
         with self._choice.count_call(replica.server_id):
             return await self._sessions.call(replica, send, resources, deadline), replica.server_id
 
-    def _note_answer(self, replica: ServerRecord, resources: CallResources) -> None:
+    async def _note_answer(self, replica: ServerRecord, resources: CallResources) -> None:
         self._breaker.succeeded(replica.server_id)
         if not self._sessions.may_have_state(replica.server_id, resources.requester):
             return
         if self._choice.remember(resources.session, replica) and self._has_replicas:
-            noted = self._sessions.kept.note_replica(resources.session, replica.catalog_digest, replica.server_id)
-            self._sessions.start(noted)
+            # before the answer: the caller's next call may reach another process
+            await self._sessions.kept.note_replica(resources.session, replica.catalog_digest, replica.server_id)
 
     async def _recall(self, replicas: Sequence[ServerRecord], session: str) -> None:
         """Learn which replica has the session of a caller, of which another process of this service knows."""

@@ -56,7 +56,7 @@ SMALL_NODES = 10_000
 
 _QUOTED_CHARACTERS = 300
 # Of a session that lasts for weeks, the access tokens of the last hours.
-_SECRETS_KEPT = 50
+_TOKENS_KEPT = 50
 _LAST_WORDS_CHARACTERS = 600
 _POLL_S = 0.05
 _CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
@@ -187,6 +187,7 @@ class SessionState:
     server_id: str
     scope: anyio.CancelScope
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    tokens: tuple[str, ...] = field(default=(), repr=False)
     error: ServerError | None = None
     http_status: int | None = None
     challenge: Challenge | None = None
@@ -210,9 +211,14 @@ class SessionState:
 
     def hide(self, token: str) -> None:
         """Hide an access token in messages about the server from now on."""
-        if token not in self.secrets:
-            self.secrets = (token, *self.secrets[-_SECRETS_KEPT:])
+        if token not in self.tokens:
+            self.tokens = (token, *self.tokens[: _TOKENS_KEPT - 1])
             self.on_token(token)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Return what messages about the server do not show: the latest access tokens and the target's credentials."""
+        return *self.tokens, *self.secrets
 
     def count(self, messages: int, size_bytes: int) -> None:
         """Count what the server sent, parsed or not.
@@ -280,7 +286,7 @@ class SessionState:
     def line(self, text: str | bytes, characters: int = _QUOTED_CHARACTERS) -> str:
         """Return a text as `quote` does, without the quotes."""
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        line = " ".join(Mask(self.secrets).text(plain).split())
+        line = " ".join(Mask(self.hidden).text(plain).split())
         shown = printable(mark_text(line))
         return shown if len(shown) <= characters else shown[:characters] + "…"
 
@@ -429,5 +435,5 @@ def _stderr_tail(state: SessionState) -> str:
             names = [known.name for known in signal.Signals if known == number]  # a real-time signal has none
             end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
     # masked before it is cut, else a part of a credential could remain
-    words = Mask(state.secrets).text(state.stderr.decode("utf-8", "replace"))[-_LAST_WORDS_CHARACTERS:]
+    words = Mask(state.hidden).text(state.stderr.decode("utf-8", "replace"))[-_LAST_WORDS_CHARACTERS:]
     return end + (f"{LAST_WORDS}{state.quote(words)}" if words.strip() else "")
