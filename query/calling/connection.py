@@ -56,8 +56,8 @@ from shared.errors import (
     ServerUnreachable,
     SignInsUnavailable,
 )
-from shared.upstream.dial import open_transport
 from shared.upstream.masking import Mask
+from shared.upstream.opening import HANDSHAKE, PROBE, open_client
 from shared.upstream.options import LONGEST_TIMEOUT_S
 from shared.upstream.session import (
     FOREIGN_ERRORS,
@@ -244,7 +244,7 @@ class Connection:
         if isinstance(target, StdioTarget):
             self._open_within_s = max(limits.timeout_s, limits.start_timeout_s)
         # a server of the handshake era can take ten seconds to answer the newer version probe
-        self._mode = "legacy" if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else "auto"
+        self._mode = HANDSHAKE if protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else PROBE
         self._slots = MessageSlots(slot)
         self._allowance = Allowance()
         self._mask = Mask(credentials_of(target))
@@ -282,15 +282,14 @@ class Connection:
     @property
     def may_have_state(self) -> bool:
         """Return whether the server may keep state for this session; over HTTP without a session id, it cannot."""
-        target = self._target_match.target
-        is_by_id = isinstance(target, HttpTarget) and target.transport == "streamable-http"
+        is_by_id = isinstance(self._target_match.target, HttpTarget) and not self._state.is_sse
         return self._state.session_id is not None or not is_by_id
 
     @property
     def has_session_id(self) -> bool:
         """Return whether an HTTP server of the handshake era has assigned a session to this connection."""
         is_older = self._client is not None and self._client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
-        return is_older and self._state.session_id is not None
+        return is_older and (self._state.session_id is not None or self._state.is_sse)
 
     @property
     def was_opened(self) -> bool:
@@ -473,18 +472,11 @@ class Connection:
         # no read timeout below the connection's lifetime: calls have their own deadlines, and an event stream may
         # be silent between two calls
         silence_s = LONGEST_TIMEOUT_S + self._limits.idle_s
-        transport = open_transport(self._target_match.target, self._limits.max_message_bytes, silence_s, self._state)
         kept = self._hooks.kept
         self._state.continued = await kept.find() if kept else None
-        async with Client(
-            self._observed(transport),
-            mode="legacy" if self._state.continued else self._mode,
-            cache=None,
-            client_info=_US,
-            elicitation_callback=self._on_elicitation,
-            sampling_callback=self._on_sampling,
-            list_roots_callback=self._on_list_roots,
-        ) as client:
+        mode = HANDSHAKE if self._state.continued else self._mode
+        limits = self._limits.max_message_bytes, silence_s
+        async with open_client(self._client_of, self._target_match.target, *limits, self._state, mode) as client:
             self._state.scope.deadline = float("inf")
             self._client, self._was_opened, self._opened_at = client, True, anyio.current_time()
             if self._state.continued:
@@ -508,6 +500,19 @@ class Connection:
             if kept and self._state.ends_session:
                 kept.give_up()
                 self._state.ends_session = await kept.end()
+
+    def _client_of(self, transport: AbstractAsyncContextManager[Streams], mode: str) -> Client:
+        if self._takes_calls:
+            self._drained = anyio.Event()  # the stream of another attempt may have ended
+        return Client(
+            self._observed(transport),
+            mode=mode,
+            cache=None,
+            client_info=_US,
+            elicitation_callback=self._on_elicitation,
+            sampling_callback=self._on_sampling,
+            list_roots_callback=self._on_list_roots,
+        )
 
     async def _sign_in_has_ended(self) -> bool:
         """Return whether the caller has signed out, or in again, since the session began: another may not use it."""
@@ -640,7 +645,7 @@ class Connection:
             broke = self._error or self._broke()
             return broke.with_delivery(_delivery_at_end(broke, exchange))
         if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
-            failure = to_answer_error(self._state, error, status, exchange.challenge)
+            failure = to_answer_error(self._state, error, exchange)
             return failure.with_delivery(_delivery_of_status(status))
         words = answered(self._state, error, _QUOTED_CHARACTERS)
         failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")

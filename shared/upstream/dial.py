@@ -7,7 +7,6 @@ allow-list. Its addresses are resolved and checked once, and the connection uses
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,20 +20,16 @@ from shared.service.redis import parse_redis_url
 from shared.upstream.auth import LISTING, SERVICE, Requester
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import AllowList, Resolver, is_loopback, resolve
-from shared.upstream.http import http_transport, proxy_for
+from shared.upstream.http import proxy_for
 from shared.upstream.log import log_directory, log_file
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.oauth import OAuthServer
 from shared.upstream.server_rules import ReadOptions, no_options, options_reader
-from shared.upstream.session import SessionState
 from shared.upstream.sign_ins import SignIns, open_sign_ins
-from shared.upstream.stdio import stdio_transport
 from shared.upstream.target import HttpTarget, StdioTarget, Target
 from shared.upstream.tokens import AccessTokens
 
 if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams as Streams
-
     from shared.settings import Settings
     from shared.upstream.options import ServerOptions
 
@@ -204,12 +199,3 @@ def _process_for(target: StdioTarget, requester: Requester, *, is_stateful: bool
     # without a project, as for a listing, the one that this process was started in
     in_project = target.in_project(requester.directory or str(Path.cwd()))
     return replace(in_project, owner=owner or requester.project)
-
-
-def open_transport(
-    target: Target, max_message_bytes: int, timeout_s: float, state: SessionState
-) -> AbstractAsyncContextManager[Streams]:
-    """Return the guarded transport for this target; `timeout_s` limits single reads only."""
-    if isinstance(target, HttpTarget):
-        return http_transport(target, max_message_bytes, timeout_s, state)
-    return stdio_transport(target, max_message_bytes, state)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,20 +15,19 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 import anyio
 import httpx2
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from shared.errors import AddressForbidden, ProtocolViolation, ServerError, ServerFailed, ToolscaleError
 from shared.upstream.auth import Challenge
 from shared.upstream.hosts import Hosts, ResolvedHost, is_loopback
 from shared.upstream.messages import MAX_MESSAGE_NODES, BodyMeter, EventMeter, LastEvent
+from shared.upstream.older_sse import older_sse
 from shared.upstream.session import (
     HttpExchange,
     SessionState,
     current_exchange,
     message_too_dense,
     message_too_large,
-    status_error,
 )
 from shared.upstream.target import HttpTarget
 
@@ -43,36 +43,28 @@ _NOTIFICATION_S = 5.0
 _NOTIFICATION_BYTES = 4 << 10
 _WORDS_BYTES = 4 << 10
 _WORDS_S = 2.0
+# The first event of a stream of the older transport.
+_ENDPOINT = re.compile(rb"(?:(?::|id:|retry:)[^\n]*\n|\s)*+event: ?endpoint\b")
 # Many servers close an idle connection after five seconds; one that is used again just then breaks the call.
 _LIMITS = httpx2.Limits(keepalive_expiry=3.0)
 _CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CHALLENGE_CHARACTERS = 4_000
-# The server received nothing.
-_NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+"""Errors after which the server has received nothing."""
 
 
 def http_transport(
     target: HttpTarget, max_message_bytes: int, timeout_s: float, state: SessionState
 ) -> AbstractAsyncContextManager[Streams]:
-    """Return the SDK's transport for this target, over a guarded HTTP client.
+    """Return the transport for this target, over a guarded HTTP client.
 
-    `max_message_bytes` limits a body, or an event of an event stream. The SDK limits an event of the older sse
-    transport to 1 MiB. The caller's deadline limits the session.
+    `max_message_bytes` limits a body, or an event of an event stream. The caller's deadline limits the session.
     """
     timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
-    if target.transport == "streamable-http":
-        client = guarded_client(target, max_message_bytes, timeout, state)
-        return _streamable(target, client, max_message_bytes)
-    guard = GuardedHttpTransport(target, min(max_message_bytes, DEFAULT_MAX_SSE_EVENT_SIZE), state)
-    auth = _TokenAuth(target.tokens, state) if target.tokens else None
-    return sse_client(
-        target.url,
-        headers=dict(target.headers),
-        timeout=min(_CONNECT_S, timeout_s / 2),
-        sse_read_timeout=timeout_s,
-        httpx_client_factory=partial(_client, guard),
-        auth=auth,
-    )
+    client = guarded_client(target, max_message_bytes, timeout, state)
+    if target.transport == "sse":
+        return older_sse(httpx2.URL(target.url), client, max_message_bytes, state)
+    return _streamable(target, client, max_message_bytes)
 
 
 def guarded_client(
@@ -89,7 +81,8 @@ def guarded_client(
     """
     guard = GuardedHttpTransport(target, max_bytes, state, returns_redirects=returns_redirects)
     auth = _TokenAuth(target.tokens, state) if target.tokens else None
-    return _client(guard, dict(target.headers), timeout, auth)
+    headers = {**target.headers, "accept-encoding": "identity"}
+    return httpx2.AsyncClient(transport=guard, headers=headers, timeout=timeout, auth=auth, trust_env=False)
 
 
 def proxy_for(target: HttpTarget) -> str | None:
@@ -108,16 +101,6 @@ def proxy_for(target: HttpTarget) -> str | None:
         if excepted.contains(ResolvedHost(host, known, parts.scheme, parts.port or 0)):
             return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _client(
-    guard: GuardedHttpTransport,
-    headers: dict[str, str] | None = None,
-    timeout: httpx2.Timeout | float | None = None,
-    auth: httpx2.Auth | None = None,
-) -> httpx2.AsyncClient:
-    uncompressed = {**(headers or {}), "accept-encoding": "identity"}
-    return httpx2.AsyncClient(transport=guard, headers=uncompressed, timeout=timeout, auth=auth, trust_env=False)
 
 
 @asynccontextmanager
@@ -191,7 +174,6 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._has_own_session = bool(target.owner) or target.transport == "sse"
-        self._every_answer_counts = target.transport == "sse"  # the SDK's sse client continues to wait after an error
         self._max_bytes = max_bytes
         self._state = state
         self._returns_redirects = returns_redirects
@@ -210,8 +192,8 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             return known
         response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
         try:
-            self._check_response(request, response)
-            await self._read_words(request, response)
+            self._check_response(response)
+            await self._note_response(request, response)
         except BaseException:
             await response.aclose()
             raise
@@ -254,20 +236,19 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         self._is_open = True  # with `notifications/initialized`
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
-    async def _read_words(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        """Keep the beginning of an error's body, which says what is wrong; the SDK reads it in one form only."""
-        exchange = current_exchange.get()
-        if request.method != "POST" or exchange is None or exchange.http_status is None:
-            return
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        body, rest = b"", response.stream.__aiter__()
-        with anyio.move_on_after(_WORDS_S), suppress(httpx2.HTTPError):
-            async for chunk in rest:
-                body += chunk
-                if len(body) >= _WORDS_BYTES:
-                    break
-        exchange.words = body[:_WORDS_BYTES].decode("utf-8", "replace")
-        response.stream = _Read(body, rest, response.stream)
+    async def _note_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        """Keep what the session and its errors need of a response."""
+        state, status = self._state, response.status_code
+        is_page = response.headers.get("content-type", "").lower().startswith("text/html")
+        words = await _words(response) if status >= HTTPStatus.BAD_REQUEST or is_page else ""
+        challenge = _challenge(response) if status in _CHALLENGES else None
+        if request.method == "POST":
+            state.note_status(status if status >= HTTPStatus.BAD_REQUEST else None, challenge, words)
+            if state.session_id is None and MCP_SESSION_ID in response.headers and _is_handshake(request):
+                state.session_id = response.headers[MCP_SESSION_ID]
+        if request.method == "GET":
+            state.words, state.challenge = words, challenge or state.challenge
+            state.stream_answered(status)
 
     async def _send_aside(self, request: httpx2.Request) -> httpx2.Response:
         """Send a notification or an answer with a short timeout, since the SDK sends nothing until it returns."""
@@ -280,7 +261,7 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         for address in others:
             try:
                 return await self._send_to(request, address)
-            except _NOT_CONNECTED:
+            except NOT_CONNECTED:
                 self._addresses = tuple(other for other in self._addresses if other != address)
         return await self._send_to(request, last)
 
@@ -297,11 +278,11 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         was_sent, exchange.sent = exchange.sent, True
         try:
             return await self._inner.handle_async_request(request)
-        except _NOT_CONNECTED:
+        except NOT_CONNECTED:
             exchange.sent = was_sent
             raise
 
-    def _check_response(self, request: httpx2.Request, response: httpx2.Response) -> None:
+    def _check_response(self, response: httpx2.Response) -> None:
         state = self._state
         if response.has_redirect_location and not self._returns_redirects:
             goal = state.quote(response.headers["location"].partition("?")[0].rpartition("@")[2])
@@ -310,15 +291,6 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             raise state.fail(ProtocolViolation(state.server_id, "sends a compressed body, unasked"))
         if int(response.headers.get("content-length", 0)) > self._max_bytes:
             raise state.fail(message_too_large(state, self._max_bytes))
-        if request.method == "POST":
-            status = response.status_code if response.status_code >= HTTPStatus.BAD_REQUEST else None
-            state.note_status(status, _challenge(response) if status in _CHALLENGES else None)
-            if state.session_id is None and MCP_SESSION_ID in response.headers and _is_handshake(request):
-                state.session_id = response.headers[MCP_SESSION_ID]
-        if self._every_answer_counts and response.status_code >= HTTPStatus.BAD_REQUEST:
-            raise state.fail(status_error(state, response.status_code, challenge=_challenge(response)))
-        if request.method == "GET":
-            state.stream_answered(response.status_code)
 
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -352,6 +324,9 @@ class _CappedBody(httpx2.AsyncByteStream):
         events = 0
         async for chunk in self._body:
             size_bytes = self._meter.add(chunk)
+            if _ENDPOINT.match(chunk) and not events and not self._state.is_sse:
+                self._state.is_sse = True  # it opens the older stream for a POST too, and has no answer there
+                return
             self._state.count(self._meter.events - events, len(chunk))
             events = self._meter.events
             if size_bytes > self._max_bytes:
@@ -399,6 +374,19 @@ class _OwnStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
+
+
+async def _words(response: httpx2.Response) -> str:
+    """Return the beginning of an error's body, which says what is wrong; the SDK reads it in one form only."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    body, rest = b"", response.stream.__aiter__()
+    with anyio.move_on_after(_WORDS_S), suppress(httpx2.HTTPError):
+        async for chunk in rest:
+            body += chunk
+            if len(body) >= _WORDS_BYTES:
+                break
+    response.stream = _Read(body, rest, response.stream)
+    return body[:_WORDS_BYTES].decode("utf-8", "replace")
 
 
 def _awaits_an_answer(request: httpx2.Request) -> bool:

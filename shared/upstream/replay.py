@@ -75,6 +75,10 @@ class Recorder:
         self._is_resumed = self._has_token = False
         self._own = {name.lower() for name in target.headers}
 
+    def begin_again(self) -> None:
+        """Forget what is noted."""
+        self._noted.clear()
+
     def noting(
         self, request: httpx2.Request, response: httpx2.Response, body: httpx2.AsyncByteStream
     ) -> httpx2.AsyncByteStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,7 @@ from shared.errors import (
 )
 from shared.quoting import printable, quoted
 from shared.text.invisible import mark_text
+from shared.upstream.error_bodies import cause_in
 from shared.upstream.masking import Mask
 from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
 from shared.upstream.target import start_problem
@@ -79,7 +81,10 @@ FOREIGN_ERRORS = (
 """Possible errors of an attempt to list a server's tools; the SDK raises some built-in exceptions."""
 
 _NOT_MCP = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION)
-_CREDENTIALS_WANTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+# A firewall, a limit of countries and a check of the Origin answer 403 too.
+_OF_CREDENTIALS = re.compile(
+    r"credential|passw|api.?key|auth(?!or(?!i))|(?<!csrf.)(?<!xsrf.)token|log.?in\b|sign.?in\b|scopes?\b", re.IGNORECASE
+)
 _MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 _SDK_STAND_INS = (
     (INTERNAL_ERROR, "Server returned an error response"),
@@ -171,14 +176,17 @@ current_exchange: ContextVar[HttpExchange | None] = ContextVar("current_exchange
 class SessionState:
     """Observations of one session, used for its error.
 
-    `scope` encloses the whole session. `http_status` is the status of the last request if it was an error.
+    `scope` encloses the whole session. `http_status` is the status of the last request if it was an error,
+    and `words` begin its body, or that of a page.
     `protocol_violation` describes invalid output since the last valid message.
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
-    then the child may be an installer. `on_started` is called at that message. With `last_event`, messages that a
+    then the child may be an installer. `on_started` is called at that message. `took_probe` is true if a child that
+    has ended, or hangs, has read its first message. With `last_event`, messages that a
     strict parser rejects are parsed leniently. `session_id` is that which an HTTP server has assigned; with
     `continued`, the session is an earlier one, and without `ends_session`, it may be continued later.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
+    `is_sse` is true once the server has opened a stream of the older SSE transport, which is a session.
     With `is_shared`, each call brings its own tokens, and a request outside a call has none.
     `login` is the command by which a person signs in, empty where nobody can. `on_token` is called with each access
     token that is used.
@@ -190,6 +198,7 @@ class SessionState:
     tokens: tuple[str, ...] = field(default=(), repr=False)
     error: ServerError | None = None
     http_status: int | None = None
+    words: str = ""
     challenge: Challenge | None = None
     protocol_violation: str | None = None
     stderr: bytes = b""
@@ -198,6 +207,7 @@ class SessionState:
     may_hold_large: Callable[[], bool] = field(default=lambda: True, repr=False)
     on_started: Callable[[], None] = field(default=lambda: None, repr=False)
     is_started: bool = False
+    took_probe: bool = False
     session_id: str | None = None
     continued: HttpSession | None = None
     ends_session: bool = True
@@ -205,9 +215,17 @@ class SessionState:
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
     login: str = ""
+    is_sse: bool = False
     is_shared: bool = False
     has_token_error: bool = False
     on_token: Callable[[str], None] = field(default=lambda _: None, repr=False)
+
+    def begin_again(self) -> None:
+        """Forget what the first attempt to open the session left."""
+        self.http_status = self.challenge = self.protocol_violation = self.exit_code = None
+        self.stderr, self.was_stopped, self.is_sse = b"", False, False
+        if self.recorder:
+            self.recorder.begin_again()
 
     def hide(self, token: str) -> None:
         """Hide an access token in messages about the server from now on."""
@@ -243,17 +261,17 @@ class SessionState:
             await anyio.sleep(_POLL_S)
             self.scope.deadline += anyio.current_time() - began - _CREDIT_S
 
-    def note_status(self, status: int | None, challenge: Challenge | None) -> None:
-        """Keep the status of a response that is an error, and its challenge: for its exchange, and for the session.
+    def note_status(self, status: int | None, challenge: Challenge | None, words: str = "") -> None:
+        """Keep what a response says that is an error: for its exchange, and for the session.
 
         The session keeps a challenge until a success: the SDK goes on after a refused probe, with a handshake that may
         fail for another reason.
         """
-        self.http_status = status
+        self.http_status, self.words = status, words
         if challenge or status is None:
             self.challenge = challenge
         if exchange := current_exchange.get():
-            exchange.http_status, exchange.challenge = status, challenge
+            exchange.http_status, exchange.challenge, exchange.words = status, challenge, words
 
     def note_start(self) -> None:
         """Handle a message of a child; the first one ends its start."""
@@ -312,17 +330,21 @@ def timeout_error(state: SessionState, timeout_s: float) -> ServerError:
     return ServerTimeout(state.server_id, f"no complete list of tools{end}{_stderr_tail(state)}")
 
 
-def status_error(state: SessionState, status: int, words: str = "", challenge: Challenge | None = None) -> ServerError:
-    """Return our error for an HTTP status of 400 or above, with the server's message."""
+def status_error(
+    state: SessionState, status: int, challenge: Challenge | None = None, *, body: str = "", words: str = ""
+) -> ServerError:
+    """Return our error for an HTTP status of 400 or above, with the server's words, or the cause in its body."""
+    if cause := cause_in(body) if not words else "":
+        words = state.quote(cause)
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if challenge and state.login and (challenge.wants_sign_in or challenge.wants_more_scopes):
         return sign_in_required(state.server_id, challenge, state.login)
-    if status in _CREDENTIALS_WANTED:
+    has_challenge = challenge is not None and bool(challenge.header)
+    is_of_credentials = has_challenge or _OF_CREDENTIALS.search(words) is not None
+    if status == HTTPStatus.UNAUTHORIZED or (status == HTTPStatus.FORBIDDEN and is_of_credentials):
         return ServerAuthRequired(state.server_id, f"{reason}; credentials are missing, wrong, or not enough")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _MAY_PASS:
         return ServerFailed(state.server_id, reason)
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:  # to the POST that begins a session
-        reason += '; if it speaks the older SSE transport, its entry needs "type": "sse"'
     return ProtocolViolation(state.server_id, reason)
 
 
@@ -359,7 +381,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
         case ServerError():
             return error
         case MCPError():
-            return to_answer_error(state, error, state.http_status, state.challenge)
+            return to_answer_error(state, error, state)
         case httpx2.HTTPError() | httpx2.InvalidURL():
             return _http_error(state, error)
         case OSError():
@@ -376,19 +398,18 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
             return None
 
 
-def to_answer_error(
-    state: SessionState, error: MCPError, http_status: int | None, challenge: Challenge | None = None
-) -> ServerError:
-    """Return our error for the SDK's error of a request, and its HTTP status."""
+def to_answer_error(state: SessionState, error: MCPError, response: HttpExchange | SessionState) -> ServerError:
+    """Return our error for the SDK's error of a request, and for its response, or the last one of the session."""
     server_id = state.server_id
     tail = _stderr_tail(state)
-    if http_status:
+    if response.http_status:
         words = "" if is_stand_in(error) else f"{answered(state, error)}{tail}"
-        return status_error(state, http_status, words, challenge)
+        return status_error(state, response.http_status, response.challenge, body=response.words, words=words)
     if is_connection_lost(error):
         closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, f"the connection closed{tail}")
-    reason = f"answers with an error: {answered(state, error)}{tail}"
+    page = f", {state.quote(cause_in(response.words))}" if response.words else ""
+    reason = f"answers with an error: {answered(state, error)}{page}{tail}"
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, reason)
     return ProtocolViolation(server_id, reason) if error.code in _NOT_MCP else ServerFailed(server_id, reason)

@@ -11,18 +11,29 @@ A child inherits the variables that it needs to run and to install itself, and n
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import sys
+import termios
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import AsyncResource, ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
-from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
 from shared.upstream.log import StderrLog
 from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
@@ -35,6 +46,8 @@ if TYPE_CHECKING:
 STDERR_KEPT_BYTES = 2048
 PROBE_PATIENCE_S = 3.0
 """Seconds after which a silent child counts as older than `server/discover`."""
+HANDSHAKE_PATIENCE_S = 10.0
+"""Seconds after which a child that has read the probe, and says nothing to the handshake either, hangs."""
 INSTALLER_GRACE_S = 20.0
 """Seconds between SIGTERM and SIGKILL for a child that has sent no message."""
 
@@ -56,6 +69,8 @@ _PACKAGE_MANAGERS = ("UV_", "PIP_", "NPM_CONFIG_")
 
 _PLAIN = _BASIC | _LOCALE | _DIRECTORIES | _CERTIFICATES
 _SECRET = re.compile(r"AUTH|TOKEN|PASSW|SECRET|CREDENTIAL|USERNAME|(?:^|_)(?:KEY|OTP)$")
+
+_NO_PROBE = ErrorData(code=METHOD_NOT_FOUND, message="no answer to the version probe")
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
@@ -98,11 +113,16 @@ class _Child:
         self.incoming = anyio.create_memory_object_stream[Incoming](0)
         self.outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._process = process
+        self._stdin: int | None = None
+        self._written_bytes = 0
+        with suppress(ValueError):  # it has ended already, and asyncio has closed the pipe
+            stdin: Any = process.stdin
+            self._stdin = os.dup(stdin._stream.transport.get_extra_info("pipe").fileno())  # there is no public way
         self._lines = LineSplitter(max_line_bytes)
         self._state = state
         self._log = StderrLog(log, state.secrets) if log else None
         self._wrote, self._storing = anyio.Event(), anyio.Lock()
-        self._probe: JSONRPCRequest | None = None
+        self._probe: JSONRPCRequest | None = None  # until it is answered
         self._probe_sent = anyio.Event()
         self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
 
@@ -117,6 +137,7 @@ class _Child:
                         for line in self._split(chunk):
                             self._state.count(1, 0)
                             await self._deliver(line)
+                self._state.took_probe |= self._has_read()
         finally:
             self._state.stream_ended()
             # a child that blocks on a full pipe does not notice that stdin closed, and an unread pipe is never freed
@@ -134,7 +155,6 @@ class _Child:
     async def _deliver(self, line: bytes) -> None:
         if not line.strip():
             return
-        self._probe = None
         nodes = count_nodes(line)
         if nodes > MAX_MESSAGE_NODES:
             raise self._state.fail(message_too_dense(self._state))
@@ -146,6 +166,10 @@ class _Child:
             self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
             return
         self._state.note_start()
+        if self._probe and isinstance(message, JSONRPCResponse | JSONRPCError):
+            if message.id != self._probe.id:  # the answer of a server that could not read the probe
+                message = JSONRPCError(jsonrpc="2.0", id=self._probe.id, error=_NO_PROBE)
+            self._probe = None
         await self.incoming[0].send(SessionMessage(message))
 
     def _parse(self, line: bytes) -> JSONRPCMessage:
@@ -192,25 +216,42 @@ class _Child:
                         self._probe = outgoing.message
                         self._probe_sent.set()
                     line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    await stdin.send(line.encode() + b"\n")
+                    content = line.encode() + b"\n"
+                    self._written_bytes += len(content)
+                    await stdin.send(content)
 
     async def give_up_probe(self) -> None:
         """Answer the first version probe for a silent child; the SDK would wait 10 s.
 
-        If the child was only slow, it rejects the next request, and the SDK probes again.
+        If the child was only slow, it rejects the next request, and the SDK probes again. If it has read the probe and
+        stays silent, its messages end; one that has not read it may be an installer.
         """
         await self._probe_sent.wait()
         await anyio.sleep(PROBE_PATIENCE_S)
-        if self._probe is not None:
-            unknown = ErrorData(code=METHOD_NOT_FOUND, message="no answer to the version probe")
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self.incoming[0].send(
-                    SessionMessage(JSONRPCError(jsonrpc="2.0", id=self._probe.id, error=unknown))
-                )
+        probe, self._probe = self._probe, None
+        if probe is None:
+            return
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self.incoming[0].send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=probe.id, error=_NO_PROBE)))
+        has_read = sys.platform == "linux" and self._has_read()
+        await anyio.sleep(HANDSHAKE_PATIENCE_S)
+        if has_read and not self._state.is_started:
+            self._state.took_probe = True
+            await self.incoming[0].aclose()
+
+    def _has_read(self) -> bool:
+        """Return whether the pipe to the child has less than was written; only Linux tells the end that writes."""
+        if self._stdin is None:
+            return False
+        left_bytes = int.from_bytes(fcntl.ioctl(self._stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
+        return left_bytes < self._written_bytes
 
     async def stop(self) -> None:
         """End the child: close its stdin if there is time, then signal its whole process group."""
         self.incoming[1].close()
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
         await _close(self._process.stdin)
         await self._exit_within(0.0 if self._state.scope.cancel_called else _EXIT_GRACE_S)
         self._state.was_stopped = self._process.returncode is None

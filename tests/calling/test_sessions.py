@@ -109,14 +109,14 @@ def session_target(kind: str) -> Generator[Target]:
     if kind == "stdio":
         yield STDIO
         return
-    with good_http(kind, program="session") as target:
-        yield target
+    with good_http(kind.partition(" ")[0], program="session") as target:
+        yield replace(target, transport="streamable-http") if kind == "sse without a type" else target
 
 
 # Whose session it is
 
 
-@pytest.mark.parametrize("kind", ["legacy", "sse", "stdio"])
+@pytest.mark.parametrize("kind", ["legacy", "sse", "sse without a type", "stdio"])
 async def test_two_callers_do_not_share_the_session_of_a_server_that_keeps_state(kind: str) -> None:
     with session_target(kind) as target:
         service = Service(target, is_stateful=True)

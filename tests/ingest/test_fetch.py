@@ -22,7 +22,7 @@ from workers.fetch.session import connect_mode, fetch_tools_blocking
 pytestmark = pytest.mark.process
 
 PATIENT = Limits(timeout_s=30)
-KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2026-07-28"}
+KINDS = {"stdio": "2026-07-28", "http": "2026-07-28", "legacy": "2025-11-25", "sse": "2025-11-25"}
 
 
 @pytest.fixture(scope="module", params=list(KINDS))
@@ -43,7 +43,7 @@ def test_a_paginated_server_is_listed_completely_and_the_same_each_time(good: tu
     assert [definition.name for definition in first.tools] == [f"tool_{number:03}" for number in range(250)]
     assert first == second
     assert (first.declared_name, first.protocol_version, first.rejected) == ("good", KINDS[kind], ())
-    assert connect_mode(first) == ("legacy" if kind == "legacy" else KINDS[kind])
+    assert connect_mode(first) == ("legacy" if kind in ("legacy", "sse") else KINDS[kind])
 
 
 def test_the_wire_is_what_a_client_receives(good: tuple[str, Target]) -> None:

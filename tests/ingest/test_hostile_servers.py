@@ -60,7 +60,7 @@ def assert_ends_in(kind: Kind, target: Target, limits: Limits) -> ServerError:
 
 HTTP: dict[str, tuple[Respond, Kind, str]] = {
     "401": (status(401), ServerAuthRequired, "HTTP 401"),
-    "403": (status(403), ServerAuthRequired, "HTTP 403"),
+    "403": (status(403), ProtocolViolation, "HTTP 403"),
     "401 after connecting": (on_tools_list(status(401)), ServerAuthRequired, "HTTP 401"),
     "404": (status(404), ProtocolViolation, "HTTP 404"),
     "429": (status(429), ServerFailed, "HTTP 429"),

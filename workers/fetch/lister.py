@@ -13,10 +13,11 @@ from shared.catalog import Listing, ToolDefinition
 from shared.errors import ProtocolViolation
 from shared.service.process import full_environment
 from shared.upstream.dial import dialler_for
+from shared.upstream.opening import PROBE
 from shared.upstream.replay import Recorder, Recording
 from shared.upstream.target import STDIO_START_TIMEOUT_S, HttpTarget, StdioTarget, Target
 from workers.fetch.definitions import Limits
-from workers.fetch.session import PROBE, answers_as_recorded, connect_mode, fetch_tools_blocking
+from workers.fetch.session import answers_as_recorded, connect_mode, fetch_tools_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

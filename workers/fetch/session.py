@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
@@ -28,8 +28,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
-from shared.upstream.dial import open_transport
 from shared.upstream.messages import LastEvent, parse_leniently
+from shared.upstream.opening import HANDSHAKE, PROBE, open_client
 from shared.upstream.replay import Recorder, Recording, Repetition
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
 from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
@@ -43,16 +43,12 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, WriteStream
     from mcp.client._transport import TransportStreams as Streams
 
-PROBE = "auto"
-"""The mode for an unknown protocol. The client sends a request that most servers of earlier protocols reject."""
-
 # Slots are released, but a list of ten thousand new tools takes minutes to embed.
 LONGEST_WAIT_S = 300.0
 
 # A slower server would take nearly twice the time if its answers differ.
 REPEATED_WITHIN_S = 3.0
 
-_HANDSHAKE = "legacy"
 _DECLARED_NAME_CHARACTERS = 200
 _CLOSE_WITHIN_S = 2.0
 _CLIENT_INFO = Implementation(name="toolscale", version="1")
@@ -141,9 +137,13 @@ async def _fetch(
     with process, interruptible(lambda: loop.call_soon_threadsafe(process.cancel)):
         try:
             with scope:
-                transport = open_transport(target, limits.max_message_bytes, limits.timeout_s, state)
-                interceptor = RawToolInterceptor(transport, state)
-                async with Client(interceptor, mode=mode, cache=None, client_info=_CLIENT_INFO) as client:
+                interceptor = RawToolInterceptor(state)
+                async with open_client(
+                    lambda transport, mode: Client(
+                        interceptor.around(transport), mode=mode, cache=None, client_info=_CLIENT_INFO
+                    ),
+                    *(target, limits.max_message_bytes, limits.timeout_s, state, mode),
+                ) as client:
                     listing = await walk(client, interceptor, limits, state)
                     # the list is complete: closing may be short
                     scope.deadline = min(scope.deadline, anyio.current_time() + _CLOSE_WITHIN_S)
@@ -185,7 +185,7 @@ def connect_mode(listing: Listing) -> str:
     A server of protocol 2026-07-28 is not asked for its name, so its pages have to contain it.
     """
     if listing.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return _HANDSHAKE
+        return HANDSHAKE
     return listing.protocol_version if listing.names_server else PROBE
 
 
@@ -214,7 +214,7 @@ async def walk(client: Client, interceptor: RawToolInterceptor, limits: Limits, 
     else:
         raise ListingTooLarge(state.server_id, f"more than {limits.max_pages} pages of tools")
     # without a probe, the SDK invents capabilities without tools, and no name
-    if name is None and client.mode not in (PROBE, _HANDSHAKE):
+    if name is None and client.mode not in (PROBE, HANDSHAKE):
         raise ProtocolViolation(state.server_id, "no longer names itself in its pages")
     probed = client.server_info.name if client.server_info else ""
     return Listing(
@@ -253,21 +253,16 @@ class RawToolInterceptor:
     without its tools; each tool is validated separately.
     """
 
-    def __init__(self, transport: AbstractAsyncContextManager[Streams], state: SessionState) -> None:
-        self._transport = transport
+    def __init__(self, state: SessionState) -> None:
         self._state = state
-        self._stack = AsyncExitStack()
         self._methods: dict[str, str] = {}
         self._page: list[object] = []
 
-    async def __aenter__(self) -> Streams:
-        read, write = await self._stack.enter_async_context(self._transport)
-        return _InterceptedReceiveStream(read, self), _InterceptedSendStream(write, self)
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._stack.__aexit__(exc_type, exc_val, exc_tb)
+    @asynccontextmanager
+    async def around(self, transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
+        """Yield the streams of a transport with this interceptor."""
+        async with transport as (read, write):
+            yield _InterceptedReceiveStream(read, self), _InterceptedSendStream(write, self)
 
     def take_page(self) -> list[object]:
         """Return the raw tools of the last page, once."""

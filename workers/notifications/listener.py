@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from prometheus_client import Gauge
 
 from shared.errors import NotificationsUnsupported, ServerError, ServerTimeout, ServerUnreachable
-from shared.upstream.dial import open_transport
+from shared.upstream.opening import open_client
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, status_error, to_server_error
 from shared.upstream.target import HttpTarget, Target, secrets_of
 from workers.fetch.session import RawToolInterceptor
@@ -220,6 +220,11 @@ class NotificationSessionState(SessionState):
     opened: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
 
+    def begin_again(self) -> None:
+        """Forget the streams of the first attempt too."""
+        SessionState.begin_again(self)
+        self.opened, self.ended = anyio.Event(), anyio.Event()
+
     async def received(self, size_bytes: int) -> None:
         """Pause reading, so that a server sends at most MAX_BYTES_PER_S."""
         await anyio.sleep(size_bytes / MAX_BYTES_PER_S)
@@ -231,7 +236,7 @@ class NotificationSessionState(SessionState):
         elif status < HTTPStatus.BAD_REQUEST:
             self.opened.set()
         elif status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.fail(status_error(self, status))
+            self.fail(status_error(self, status, body=self.words))
         else:
             self.fail(NotificationsUnsupported(self.server_id, f"HTTP {status}: it has no stream for its own messages"))
 
@@ -285,8 +290,13 @@ class _Session:
             if isinstance(message, ToolListChangedNotification):
                 self._on_changed()
 
-        transport = RawToolInterceptor(open_transport(self._target, MAX_MESSAGE_BYTES, SILENCE_S, state), state)
-        async with Client(transport, mode="auto", cache=None, client_info=_US, message_handler=on_message) as client:
+        interceptor = RawToolInterceptor(state)
+        async with open_client(
+            lambda transport, mode: Client(
+                interceptor.around(transport), mode=mode, cache=None, client_info=_US, message_handler=on_message
+            ),
+            *(self._target, MAX_MESSAGE_BYTES, SILENCE_S, state),
+        ) as client:
             with anyio.CancelScope() as self._open_scope:
                 if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                     await self._subscribe(client)
@@ -317,7 +327,7 @@ class _Session:
 
     async def _await_stream(self) -> None:
         """Wait until a server of an earlier revision can send; only streamable HTTP needs a separate stream."""
-        if not isinstance(self._target, HttpTarget) or self._target.transport != "streamable-http":
+        if not isinstance(self._target, HttpTarget) or self._state.is_sse:
             return
         with anyio.move_on_after(_STREAM_PATIENCE_S):
             await self._state.opened.wait()
