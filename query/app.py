@@ -25,7 +25,7 @@ from query.metrics import CatalogueGauges
 from query.streaming import CallsStreamed
 from shared import catalog
 from shared.errors import IndexUnavailable
-from shared.service.routes import liveness_route, metrics_response, registry_with
+from shared.service.routes import application, liveness_route, metrics_response, registry_with
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -90,9 +90,7 @@ def http_app(
     of_mcp = [Route(path, endpoint, methods=["POST"]) for path in (MCP_PATH, f"{MCP_PATH}/{{toolset}}")]
     of_health = [liveness_route(instance_id), _readiness_route(listener, index, checks, followed_config)]
     beside = [*of_health, *_metadata_routes(listener), *routes]
-    app = Starlette(routes=[*of_mcp, *beside], lifespan=running)
-    app.router.redirect_slashes = False  # a redirect would repeat the Host header
-    return app
+    return application([*of_mcp, *beside], running)
 
 
 def _readiness_route(

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 import structlog
 from mcp.server.auth.routes import build_resource_metadata_url
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from query.auth.authentication import bearer_token
 from query.caller import ANYONE, OPERATOR
 from query.tool import CATALOGUE_UNREACHABLE
 from query.turns import run_in_thread
 from shared.errors import AuthenticationFailed, CallsExhausted, IndexUnavailable, IntentsUnavailable, KeysUnavailable
+from shared.quoting import printable
+from shared.service.logging import LineLimit
 
 if TYPE_CHECKING:
+    from starlette.datastructures import Headers
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from query.caller import Caller, Permission
     from query.listener import HttpListener
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+HOSTS_SETTING = "TOOLSCALE_ALLOWED_HTTP_HOSTS"
+
+_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([^\s:/@?#\[\]\\]+?)\.?)(?::([0-9]{0,5}))?", re.IGNORECASE)
+_DEFAULT_PORTS = ("", "80", "443")
+_MOST_REFUSED = 1_000
+_SHOWN_CHARACTERS = 200
 
 # Every endpoint requires at least this permission.
 LEAST: Permission = "catalog:read"
@@ -36,11 +47,62 @@ Handler = Callable[[Request, "Caller"], Awaitable["ASGIApp"]]
 _log = structlog.get_logger()
 
 
-def security_of(listener: HttpListener) -> TransportSecuritySettings:
-    """Return a check that refuses other Host and Origin headers: a web page must not reach a local service."""
-    hosts = [pattern for name in (*LOOPBACK_NAMES, *listener.http_hosts) for pattern in (name, f"{name}:*")]
-    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
-    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+_refused = LineLimit()
+
+
+class OwnHosts:
+    """The hosts by which clients reach the service, compared as URLs are: a web page must not reach it by another one.
+
+    A name without a port stands for each port.
+    """
+
+    def __init__(self, listener: HttpListener) -> None:
+        names = (*LOOPBACK_NAMES, *(name.rpartition("//")[2] for name in listener.http_hosts))
+        self._known = {_authority(name) or (name.lower(), None) for name in names}
+
+    def refusal(self, headers: Headers) -> Response | None:
+        """Return the response to a request with the Host or Origin of another service, which names the setting."""
+        host = headers.get("host", "")
+        if not self._has(host):
+            _note_refused(host[:_SHOWN_CHARACTERS])
+            return PlainTextResponse(_refusal("Host"), 421)
+        origin = headers.get("origin", "")
+        scheme, separator, authority = origin.partition("://")
+        if origin and not (separator and scheme.lower() in ("http", "https") and self._has(authority)):
+            return PlainTextResponse(_refusal("Origin"), 403)
+        return None
+
+    def _has(self, text: str) -> bool:
+        found = _authority(text)
+        return found is not None and (found in self._known or (found[0], None) in self._known)
+
+
+def _authority(text: str) -> tuple[str, str | None] | None:
+    """Return the host and the port of a Host header, equal for equal ones; None if it is malformed.
+
+    The port is None where it is missing, and empty where it is that of the scheme.
+    """
+    found = _AUTHORITY.fullmatch(text)
+    if not found:
+        return None
+    address, name, port = found.groups()
+    try:
+        host = str(IPv6Address(address)) if address else name.lower()
+    except ValueError:
+        return None
+    return host, port if port is None else "" if port in _DEFAULT_PORTS else port
+
+
+def _refusal(header: str) -> str:
+    return f"The {header} header names no host of this service; if it is one, add it to the setting {HOSTS_SETTING}.\n"
+
+
+@lru_cache(_MOST_REFUSED)
+def _note_refused(host: str) -> None:
+    """Log a refused host, once while it is among the last ones, and within a limit of lines."""
+    left_out = _refused.admit()
+    if left_out is not None:
+        _log.warning("host_refused", host=printable(host), setting=HOSTS_SETTING, left_out=left_out)
 
 
 class Endpoint:
@@ -53,7 +115,7 @@ class Endpoint:
     def __init__(
         self, listener: HttpListener, handler: Handler, *, needs: Permission = LEAST, any_host: bool = False
     ) -> None:
-        self._security = TransportSecurityMiddleware(None if any_host else security_of(listener))
+        self._hosts = None if any_host else OwnHosts(listener)
         self._authentication = listener.authentication
         self._handler = handler
         self._needs = needs
@@ -67,8 +129,7 @@ class Endpoint:
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
-        refused = await self._security.validate_request(request)
-        if refused:
+        if self._hosts and (refused := self._hosts.refusal(request.headers)):
             return refused
         try:
             request.state.caller = caller = await self._caller(request)

@@ -57,6 +57,9 @@ class PageRequest:
     offers: Offers | None = None
 
 
+HTML = "text/html; charset=utf-8"
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A template with its values, status and headers."""
@@ -88,7 +91,7 @@ def page_of_rows(rows: list[Any], request: PageRequest) -> tuple[list[Any], dict
 def render(page: Page, **values: object) -> Response:
     """Return the response of a page; `values` are added to the page's own."""
     html = _TEMPLATES.get_template(page.template).render(**page.values, **values)
-    return Response(html.encode(), page.status, {**PAGE_HEADERS, **page.headers}, "text/html; charset=utf-8")
+    return Response(html.encode(), page.status, {**PAGE_HEADERS, **page.headers}, HTML)
 
 
 def _output(value: Any) -> Any:

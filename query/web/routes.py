@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,14 @@ from query.auth.authentication import bearer_or_basic_token
 from query.endpoint import Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
-from query.web.page import HEADERS, PageRequest, View, message_page, render
+from query.web.page import HEADERS, HTML, PageRequest, View, message_page, render
 from query.web.views import advice, find, history, overview, server, servers, tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.exceptions import HTTPException
+    from starlette.types import ASGIApp
 
     from query.caller import Caller
     from query.catalogue import Catalogue
@@ -35,6 +37,8 @@ STATIC_HEADERS = HEADERS | {"Cache-Control": "public, max-age=3600"}
 
 # The browser sends the password in UTF-8, independent of the page's encoding (RFC 7617).
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="Toolscale", charset="UTF-8"'}
+
+_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,100}){1,10}")
 
 _log = structlog.get_logger()
 
@@ -80,6 +84,16 @@ class PageEndpoint(Endpoint):
     """
 
     @override
+    async def _answer(self, request: Request) -> ASGIApp:
+        """Return the page, with the links of a service that a proxy has below a path."""
+        answer = await super()._answer(request)
+        if (prefix := _prefix(request)) and isinstance(answer, Response) and answer.media_type == HTML:
+            # no text of a page has this: a quote in it is escaped
+            answer.body = bytes(answer.body).replace(b'="/ui', f'="{prefix}/ui'.encode())
+            answer.headers["content-length"] = str(len(answer.body))
+        return answer
+
+    @override
     def token(self, authorization: str) -> str | None:
         return bearer_or_basic_token(authorization)
 
@@ -98,8 +112,14 @@ class PageEndpoint(Endpoint):
         return render(page, page_name="error" if caller else "", caller=caller)
 
 
-async def _to_page(_: Request) -> RedirectResponse:
-    return RedirectResponse(PATH)
+def _prefix(request: Request) -> str:
+    """Return the path that a proxy has removed, empty without one: no other text belongs into a link."""
+    prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
+    return prefix if _PLAIN_PATH.fullmatch(prefix) else ""
+
+
+async def _to_page(request: Request) -> RedirectResponse:
+    return RedirectResponse(_prefix(request) + PATH)
 
 
 def _static(file: Path) -> Callable[[Request], Awaitable[Response]]:

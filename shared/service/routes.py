@@ -6,19 +6,28 @@ process. The values of stores belong to collectors, which read them at each scra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
+    from starlette.types import Lifespan
+
+
+def application(routes: Sequence[Route], lifespan: Lifespan[Starlette] | None = None) -> Starlette:
+    """Return an application of these routes, which answers 404 to any other path: a redirect would repeat the Host."""
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return app
 
 
 def liveness_route(instance_id: str | None = None, problem: Callable[[], str | None] = lambda: None) -> Route:

@@ -66,9 +66,10 @@ def app_of(
     *,
     metrics_public: bool = False,
     followed: FollowedConfig | None = None,
+    http_hosts: tuple[str, ...] = (),
 ) -> Starlette:
     """Return the application; its socket is never accepted from."""
-    entrance = HttpListener(socket.socket(), authentication)
+    entrance = HttpListener(socket.socket(), authentication, http_hosts)
     catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
     server = service_of(catalogue, upstreams, caller_of_request)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)

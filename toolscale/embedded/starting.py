@@ -17,10 +17,11 @@ from starlette.routing import Route
 
 from query.caller import OPERATOR
 from query.early import early_service
-from query.endpoint import security_of
+from query.endpoint import OwnHosts
 from query.listener import MCP_PATH
 from query.streaming import body_message, replayed
 from shared.service.http import HttpConfig
+from shared.service.routes import application
 from toolscale.embedded.door import Door, Use
 from toolscale.stdio import TOOLSET_HEADER
 
@@ -86,9 +87,7 @@ def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> 
     async def healthz(_: Request) -> JSONResponse:
         return JSONResponse({"status": "alive", "instance_id": instance_id, "starting": startup.doing})
 
-    manager = StreamableHTTPSessionManager(
-        early_service(startup.lists), stateless=True, json_response=True, security_settings=security_of(listener)
-    )
+    manager = StreamableHTTPSessionManager(early_service(startup.lists), stateless=True, json_response=True)
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
@@ -98,16 +97,17 @@ def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> 
     async def unavailable(_: Request) -> JSONResponse:
         return startup.response()
 
-    early = _EarlyAnswers(StreamableHTTPASGIApp(manager), startup, is_open=listener.authentication is None)
+    early = _EarlyAnswers(StreamableHTTPASGIApp(manager), startup, listener)
     mcp, rest = Route(MCP_PATH, early, methods=["POST"]), Route("/{path:path}", unavailable, methods=_METHODS)
-    return Starlette(routes=[Route("/healthz", healthz), mcp, rest], lifespan=running)
+    return application([Route("/healthz", healthz), mcp, rest], running)
 
 
 class _EarlyAnswers:
     """ASGI: passes the handshake and the list of tools to `early`, and answers 503 to all else."""
 
-    def __init__(self, early: ASGIApp, startup: Startup, *, is_open: bool) -> None:
-        self._early, self._startup, self._is_open = early, startup, is_open
+    def __init__(self, early: ASGIApp, startup: Startup, listener: HttpListener) -> None:
+        self._early, self._startup, self._is_open = early, startup, listener.authentication is None
+        self._hosts = OwnHosts(listener)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the request's body, and pass it on unchanged."""
@@ -119,7 +119,8 @@ class _EarlyAnswers:
             and (method := _method(message["body"])) in EARLY_METHODS
             and not (method == "tools/list" and TOOLSET_HEADER in Headers(scope=scope))
         )
-        await (self._early if is_early else self._startup.response())(scope, replayed(message, receive), send)
+        answer = self._hosts.refusal(Headers(scope=scope)) or (self._early if is_early else self._startup.response())
+        await answer(scope, replayed(message, receive), send)
 
 
 def _method(body: bytes) -> str | None:

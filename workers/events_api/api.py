@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from shared.errors import AuthenticationFailed, EventInvalid, IntentsUnavailable
 from shared.intents.intent import Intent
-from shared.service.routes import liveness_route, metrics_response
+from shared.service.routes import application, liveness_route, metrics_response
 from shared.service.tracing import use_parent_trace
 from workers.emit import ANYONE, Emitter, Sender
 from workers.events_api.producers import Producers
@@ -76,7 +76,7 @@ def events_api_app(
 
     events = events_route(recorder, producers=producers, max_body_bytes=max_body_bytes)
     scraped = metrics_route(registry, None if metrics_public else producers)
-    return Starlette(routes=[events, scraped, liveness_route(), Route("/readyz", readyz)])
+    return application([events, scraped, liveness_route(), Route("/readyz", readyz)])
 
 
 def events_route(recorder: EventRecorder, *, producers: Producers, max_body_bytes: int = MAX_BODY_BYTES) -> Route:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from shared.errors import ConfigInvalid
 from shared.service.http import HttpConfig, HttpLimits, bind
 from shared.service.process import caller_connections
-from shared.service.routes import liveness_route, metrics_response, registry_with
+from shared.service.routes import application, liveness_route, metrics_response, registry_with
 from workers.monitoring.checks import CHECK_EVERY_S, STUCK_AFTER_S, PeriodicCheck, Prolonged
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def monitor_app(
             }
         return JSONResponse(content, 200 if is_ready else 503)
 
-    return Starlette(routes=[Route("/metrics", metrics), liveness_route(problem=stuck), Route("/readyz", readyz)])
+    return application([Route("/metrics", metrics), liveness_route(problem=stuck), Route("/readyz", readyz)])
 
 
 @contextmanager
