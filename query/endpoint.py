@@ -138,6 +138,8 @@ class Endpoint:
             return self.error(request, error)
         except ClientDisconnect:  # in the middle of its body
             return Response(status_code=400)
+        except UnicodeEncodeError:  # JSON can have half of a surrogate pair, which neither a store nor an answer can
+            return self.error(request, HTTPException(400, "expected text without halves of surrogate pairs"))
         except CallsExhausted as error:
             return self.error(request, HTTPException(503, str(error)))
         except (IndexUnavailable, IntentsUnavailable) as error:

@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from shared.errors import AuthenticationFailed, EventInvalid, IntentsUnavailable
 from shared.intents.intent import Intent
+from shared.quoting import encodable
 from shared.service.routes import application, liveness_route, metrics_response
 from shared.service.tracing import use_parent_trace
 from workers.emit import ANYONE, Emitter, Sender
@@ -288,4 +289,4 @@ def _not_recorded(document: Document, reason: str) -> RecordOutcome:
 
 def _id(document: Document) -> str | None:
     event_id = document.get("id") if isinstance(document, dict) else None
-    return event_id[:200] if isinstance(event_id, str) else None
+    return encodable(event_id[:200]) if isinstance(event_id, str) else None
