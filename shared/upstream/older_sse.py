@@ -116,7 +116,8 @@ async def _send(
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 state.fail(status_error(state, response.status_code, state.challenge, body=state.words))
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
-        state.fail(to_server_error(state, error))
+        if lost := to_server_error(state, error):
+            state.fail(lost)
     except httpx2.HTTPError:
         pass  # the server may have received the message: the stream has its answer
     finally:

@@ -31,6 +31,16 @@ def fail(message: Message, request_id: object = "its own", then: Callable[[], ob
     then()
 
 
+def write_and_exit(message: Any) -> None:
+    write(message)
+    sys.exit(1)
+
+
+def exit_later() -> None:
+    time.sleep(1)
+    sys.exit(2)
+
+
 def close_stdout() -> None:
     os.close(1)
     threading.Event().wait()
@@ -45,7 +55,7 @@ BEHAVIOURS: dict[str, Callable[[Message], object]] = {
     "exits 1": lambda _: sys.exit(1),
     "is killed": lambda _: os.kill(os.getpid(), 9),
     "aborts": lambda _: os.abort(),
-    "exits a second later": lambda _: (time.sleep(1), sys.exit(2)),
+    "exits a second later": lambda _: exit_later(),
     "an error, then the end": lambda message: fail(message, then=lambda: sys.exit(0)),
     "an error without id, then the end": lambda message: fail(message, None, lambda: sys.exit(0)),
     "an error without id": lambda message: fail(message, None),
@@ -54,8 +64,8 @@ BEHAVIOURS: dict[str, Callable[[Message], object]] = {
     "a result that is none": lambda message: write({"id": message["id"], "result": {"supportedVersions": "all"}}),
     "its closed stdout": lambda _: close_stdout(),
     "a line, then nothing": lambda _: write("Error: expected initialize"),
-    "a line, then the end": lambda _: (write("Error: expected initialize"), sys.exit(1)),
-    "a notification, then the end": lambda _: (write({"method": "notifications/message", "params": {}}), sys.exit(1)),
+    "a line, then the end": lambda _: write_and_exit("Error: expected initialize"),
+    "a notification, then the end": lambda _: write_and_exit({"method": "notifications/message", "params": {}}),
     "nothing": lambda _: None,
     "no word ever": forever,
 }

@@ -203,9 +203,7 @@ def answer_of(port: Port, request: bytes) -> bytes:
 @example("with tokens", b"GET", b"/ui", [("Authorization", b"Basic " + base64.b64encode(b"a:\xed\xa0\x80"))], b"")
 @example("with tokens", b"GET", b"/ui", [("X-Forwarded-For", b"zz:yy")], b"")
 @example("without tokens", b"POST", b"/events", [PRODUCER, ("Content-Type", STRUCTURED)], json.dumps(EVENT).encode())
-@example(
-    "without tokens", b"POST", b"/events", [PRODUCER, ("Content-Type", BATCH)], json.dumps([EVENT]).encode()
-)
+@example("without tokens", b"POST", b"/events", [PRODUCER, ("Content-Type", BATCH)], json.dumps([EVENT]).encode())
 @example("without tokens", b"POST", b"/events", [PRODUCER, ("Ce-Id", b"%ED%A0%80")], b"{}")
 @example("without tokens", b"POST", b"/mcp", [("Last-Event-ID", b"\xed\xa0\x80")], PING.replace(b"1", b'"\\ud800"', 1))
 @example("without tokens", b"POST", b"/mcp", [("Mcp-Session-Id", b"\xed\xa0\x80")], PING)

@@ -11,6 +11,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
 from starlette.routing import Route
 
 from query.endpoint import HOSTS_SETTING
@@ -194,7 +195,7 @@ def test_no_prefix_writes_more_than_a_path_into_a_page(prefix: str) -> None:
     "path", ["/healthz/", "/readyz/", "/metrics/", "/mcp/x/", "/ui/servers/", "/events/", "/api/servers/"]
 )
 async def test_no_path_redirects_to_the_host_of_the_request(path: str) -> None:
-    other = application([liveness_route(), Route("/events", lambda _: None, methods=["GET"])])
+    other = application([liveness_route(), Route("/events", HTTPEndpoint)])
     for app in (app_of(FakeIndex()), other):
         async with http_client(app) as http:
             for host in ("evil.example", "localhost"):

@@ -13,6 +13,7 @@ from shared.errors import ServerError
 from shared.upstream.target import HttpTarget, StdioTarget
 from tests.edges.first_words import BEHAVIOURS
 from tests.support.calling import calling, text_of, tool_of
+from tests.support.hostile.messages import Message
 from tests.support.hostile.scripted_http import Exchange, Respond, scripted_http
 from tests.support.hostile.scripts import GOOD, html, invalid_json, status, wrong_id
 from workers.fetch.definitions import Limits
@@ -158,8 +159,8 @@ def test_a_server_that_has_become_a_newer_one_is_listed_in_its_new_way() -> None
         elif not is_old and exchange.method == "initialize":
             exchange.send(410, b"")
         elif not is_old and exchange.method == "server/discover":
-            about = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
-            found = {**about, "serverInfo": {"name": "new", "version": "2"}, "resultType": "complete"}
+            found: Message = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            found |= {"serverInfo": {"name": "new", "version": "2"}, "resultType": "complete"}
             exchange.send_json({"jsonrpc": "2.0", "id": exchange.request_json["id"], "result": found})
         else:
             exchange.play(GOOD)
