@@ -23,7 +23,7 @@ _UNSEEN = re.compile(r"<(script|style|head)\b.*?</\1[^>]*>|<[^>]*>", re.IGNORECA
 def cause_in(body: str) -> str:
     """Return what the beginning of a body says of the cause, empty if it says nothing; credentials are not masked.
 
-    Of JSON, the texts with the name of a message; of HTML and XML, the title, or else the text.
+    Of JSON, the texts with the name of a message; of HTML and XML, the titles, or else the text.
     """
     try:
         parsed: object = json.loads(body, strict=False)
@@ -33,10 +33,13 @@ def cause_in(body: str) -> str:
     else:
         found = list(_texts(parsed, _DEPTH))
     if not found:
-        headlines = [str(headline[1]) for headline in _HEADLINE.findall(body)]
-        found = [html.unescape(_UNSEEN.sub(" ", headlines[0] if headlines else body))]
-    words = (" ".join(text.split()) for text in found)
-    return ": ".join(list(dict.fromkeys(filter(None, words)))[:_AT_ONCE])
+        found = [_plain(text) for _, text in _HEADLINE.findall(body)]
+    words = dict.fromkeys(filter(None, (" ".join(text.split()) for text in found)))
+    return ": ".join(list(words)[:_AT_ONCE]) or " ".join(_plain(body).split())
+
+
+def _plain(markup: str) -> str:
+    return html.unescape(_UNSEEN.sub(" ", markup))
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:

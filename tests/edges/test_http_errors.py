@@ -43,6 +43,8 @@ BODIES: dict[str, tuple[str, str, str]] = {
     "text without a type": ("", "the gateway has no route", "no route"),
     "a page": ("text/html; charset=utf-8", PAGE, "Access denied | corp & sons"),
     "a page without title": ("text/html", "<html><body><center><h1>Bad Route</h1></center></body></html>", "Bad Route"),
+    "a page with a poor title": ("text/html", "<title>500</title><h1>The pool is empty</h1>", "The pool is empty"),
+    "a page with an empty title": ("text/html", "<title> </title><p>No route</p>", "No route"),
     "XML": ("application/xml", "<Error><Code>X</Code><Message>bucket is gone</Message></Error>", "bucket is gone"),
     "another encoding": ("text/plain; charset=latin-1", "caf\u00e9 ferm\u00e9", "ferm"),
 }
