@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,14 @@ GO_ON = {
 }
 
 
+# each takes ten seconds or more
+SLOW = {"no word ever", "no answer", "an answer without id", "an answer with another id"}
+
+
+def cases(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names]
+
+
 def target_of(behaviour: str, file: Path) -> StdioTarget:
     program = Path(__file__).with_name("first_words.py")
     return StdioTarget(sys.executable, (str(program), behaviour, str(file)))
@@ -42,7 +52,7 @@ def starts(file: Path) -> int:
     return len(file.read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", cases(BEHAVIOURS))
 def test_a_server_that_answers_the_probe_in_its_own_way_is_listed_and_that_is_remembered(
     behaviour: str, tmp_path: Path
 ) -> None:
@@ -132,7 +142,7 @@ OVER_HTTP: dict[str, Respond] = {
 }
 
 
-@pytest.mark.parametrize("behaviour", OVER_HTTP)
+@pytest.mark.parametrize("behaviour", cases(OVER_HTTP))
 def test_a_server_over_http_that_answers_the_probe_in_its_own_way_is_listed(behaviour: str) -> None:
     def respond(exchange: Exchange) -> None:
         if exchange.method == "server/discover":
