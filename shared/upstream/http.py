@@ -295,10 +295,12 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        kept = self._state.last_event if request.method == "POST" else None
+        is_of_post = request.method == "POST"
+        kept = self._state.last_event if is_of_post else None
         if kept:
             kept.begin()
-        body = _CappedBody(response.stream, self._max_bytes, self._state, kept, is_event_stream=is_event_stream)
+        kinds = {"is_event_stream": is_event_stream, "is_of_post": is_of_post}
+        body = _CappedBody(response.stream, self._max_bytes, self._state, kept, **kinds)
         return _OwnStream(body, self._state) if request.method == "GET" else body
 
 
@@ -313,18 +315,20 @@ class _CappedBody(httpx2.AsyncByteStream):
         kept: LastEvent | None,
         *,
         is_event_stream: bool,
+        is_of_post: bool,
     ) -> None:
         self._body = body
         self._max_bytes = max_bytes
         self._state = state
         self._kept = kept
+        self._is_of_post = is_of_post
         self._meter = EventMeter() if is_event_stream else BodyMeter()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         events = 0
         async for chunk in self._body:
             size_bytes = self._meter.add(chunk)
-            if _ENDPOINT.match(chunk) and not events and not self._state.is_sse:
+            if self._is_of_post and not events and _ENDPOINT.match(chunk):
                 self._state.is_sse = True  # it opens the older stream for a POST too, and has no answer there
                 return
             self._state.count(self._meter.events - events, len(chunk))

@@ -29,6 +29,7 @@ Incoming = SessionMessage | Exception
 
 # A message may depend on the one before, but some servers answer a POST when its request is done.
 _POST_S = 1.0
+_ENDPOINT_S = 15.0
 _EVENT_STREAM = "text/event-stream"
 
 
@@ -48,9 +49,12 @@ async def older_sse(
             raise status_error(state, response.status_code, state.challenge, body=state.words)
         if response.headers.get("content-type", "").strip().lower() != _EVENT_STREAM:
             raise ProtocolViolation(state.server_id, "answers without an event stream")
-        state.is_sse = True
         events = aiter(httpx2.EventSource(response, max_event_size=max_event_bytes))
-        endpoint = await _endpoint(url, events, state)
+        endpoint = None
+        with anyio.move_on_after(_ENDPOINT_S):
+            endpoint = await _endpoint(url, events, state)
+        if endpoint is None:
+            raise ProtocolViolation(state.server_id, "opens an event stream that names no endpoint")
         into, incoming = create_context_streams[Incoming](0)
         outgoing, queued = create_context_streams[SessionMessage](0)
         async with into, incoming, outgoing, queued, anyio.create_task_group() as tasks:
@@ -60,15 +64,16 @@ async def older_sse(
             tasks.cancel_scope.cancel()
 
 
-async def _endpoint(url: httpx2.URL, events: AsyncIterator[ServerSentEvent], state: SessionState) -> httpx2.URL:
+async def _endpoint(url: httpx2.URL, events: AsyncIterator[ServerSentEvent], state: SessionState) -> httpx2.URL | None:
     async for event in events:
         if event.event == "endpoint":
+            state.is_sse = True
             endpoint = url.join(event.data.strip())
             if (endpoint.scheme, endpoint.host, endpoint.port) != (url.scheme, url.host, url.port):
                 origin = state.quote(f"{endpoint.scheme}://{endpoint.netloc.decode()}")
                 raise AddressForbidden(state.server_id, f"wants its messages at {origin}, which is not its own address")
             return endpoint
-    raise ProtocolViolation(state.server_id, "ended its event stream without naming an endpoint")
+    return None
 
 
 async def _receive(events: AsyncIterator[ServerSentEvent], into: ContextSendStream[Incoming]) -> None:

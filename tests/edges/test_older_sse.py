@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 import anyio
 import pytest
@@ -24,6 +25,7 @@ from workers.fetch.session import fetch_tools_blocking
 pytestmark = pytest.mark.process
 
 LIMITS = Limits(timeout_s=60)
+Transport = Literal["streamable-http", "sse"]
 
 
 @dataclass
@@ -160,11 +162,11 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-def test_an_endpoint_elsewhere_is_refused_at_once_and_named(name: str, transport: str) -> None:
+def test_an_endpoint_elsewhere_is_refused_at_once_and_named(name: str, transport: Transport) -> None:
     endpoint, shown = FOREIGN[name]
 
     with scripted_http(OlderServer(endpoint=endpoint)) as server, pytest.raises(ServerError) as refused:
-        fetch_tools_blocking("srv", HttpTarget(server.url, transport), LIMITS)  # type: ignore[arg-type]
+        fetch_tools_blocking("srv", HttpTarget(server.url, transport), LIMITS)
 
     assert isinstance(refused.value, AddressForbidden | ProtocolViolation)
     assert shown in refused.value.reason
@@ -202,14 +204,33 @@ def test_a_server_that_is_upgraded_is_listed_over_the_newer_transport() -> None:
     assert [tool.name for tool in upgraded.tools] == ["one"]
 
 
-def test_a_stream_that_ends_without_an_endpoint_is_an_error_at_once() -> None:
+@pytest.mark.parametrize(("transport", "shown"), [("sse", "endpoint"), ("streamable-http", "405")])
+def test_a_stream_that_ends_without_an_endpoint_is_an_error_at_once(transport: Transport, shown: str) -> None:
     def respond(exchange: Exchange) -> None:
         if exchange.command == "GET":
             exchange.send(200, b": hello\n\n", "text/event-stream", connection="close")
         else:
             exchange.send(405)
 
-    with scripted_http(respond) as server, pytest.raises(ProtocolViolation, match="endpoint"):
+    with scripted_http(respond) as server, pytest.raises(ProtocolViolation, match=shown):
+        fetch_tools_blocking("srv", HttpTarget(server.url, transport), LIMITS)
+
+
+def test_an_event_stream_that_is_not_of_the_older_transport_leaves_the_first_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shared.upstream.older_sse._ENDPOINT_S", 0.5)
+
+    def respond(exchange: Exchange) -> None:
+        if exchange.command == "GET":
+            exchange.begin(200, "text/event-stream", connection="close")
+            exchange.wfile.write(b"event: message\ndata: {}\n\n")
+            exchange.wfile.flush()
+            exchange.hang()
+        else:
+            exchange.send(400, b"no such tenant", "text/plain")
+
+    with scripted_http(respond) as server, pytest.raises(ProtocolViolation, match="no such tenant"):
         fetch_tools_blocking("srv", HttpTarget(server.url), LIMITS)
 
 
