@@ -11,11 +11,9 @@ A child inherits the variables that it needs to run and to install itself, and n
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sys
-import termios
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -137,7 +135,7 @@ class _Child:
                         for line in self._split(chunk):
                             self._state.count(1, 0)
                             await self._deliver(line)
-                self._state.took_probe |= self._has_read()
+                self._state.took_probe |= self._has_read() is not False
         finally:
             self._state.stream_ended()
             # a child that blocks on a full pipe does not notice that stdin closed, and an unread pipe is never freed
@@ -233,16 +231,21 @@ class _Child:
             return
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.incoming[0].send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=probe.id, error=_NO_PROBE)))
-        has_read = sys.platform == "linux" and self._has_read()
+        has_read = self._has_read()
         await anyio.sleep(HANDSHAKE_PATIENCE_S)
         if has_read and not self._state.is_started:
             self._state.took_probe = True
             await self.incoming[0].aclose()
 
-    def _has_read(self) -> bool:
-        """Return whether the pipe to the child has less than was written; only Linux tells the end that writes."""
+    def _has_read(self) -> bool | None:
+        """Return whether the pipe to the child has less than was written; None where only Linux could tell."""
         if self._stdin is None:
             return False
+        if sys.platform != "linux":
+            return None
+        import fcntl  # noqa: PLC0415  # Windows has neither
+        import termios  # noqa: PLC0415
+
         left_bytes = int.from_bytes(fcntl.ioctl(self._stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
         return left_bytes < self._written_bytes
 
