@@ -66,6 +66,8 @@ def add(
         raise ConfigInvalid(f"{name}: {target.path} has another server of this name; `toolscale remove` removes it")
     if server.unset:
         print_notes(f"Required where Toolscale runs: {', '.join(server.unset)}")
+    if outcome.name != server.server_id:
+        print_notes(printable(f"{server.server_id} is not added: {outcome.name} is the same server."))
     _write(target, merged.servers, outcome.name, outcome.became, as_json=as_json)
 
 

@@ -74,8 +74,10 @@ def _file(client: Client, machine: Machine) -> tuple[Path, str, str]:
     path = file_to_connect(client, machine)
     try:
         text = path.read_bytes().decode("utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:  # an edit would change the encoding for the client
+        raise ConfigInvalid(f"{path}: cannot be edited, since it is not UTF-8; save it as UTF-8") from error
     return path, CLIENTS[client].key, text
 
 

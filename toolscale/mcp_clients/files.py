@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
+from shared.upstream.documents import read_text
 from shared.upstream.mcp_json import SERVERS_KEYS, read_document
 
 FILE_NAME = "mcp.json"
@@ -60,14 +61,14 @@ def read_mcp_json(path: Path) -> McpJson:
     Raises:
         ConfigInvalid: the file is invalid.
     """
-    document = read_document(path) if path.exists() else {}
+    document: dict[str, Any] = read_document(path).value if path.exists() else {}
     key = next((key for key in SERVERS_KEYS if key in document), SERVERS_KEYS[0])
     servers = document.get(key, {})
     if not isinstance(servers, dict):
         raise ConfigInvalid(f"{path}: expected an object {key!r}")
     has_comments = False
     try:
-        json.loads(path.read_text(encoding="utf-8-sig")) if document else None
+        json.loads(read_text(path)) if document else None
     except ValueError:
         has_comments = True
     return McpJson(path.resolve(), document, key, cast("dict[str, Any]", servers), has_comments)

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
-from shared.upstream.mcp_json import is_disabled, read_document, read_entry, server_id, variables_of
+from shared.upstream.documents import Document, read_text
+from shared.upstream.mcp_json import read_document, read_entry, server_id, variables_of
+from shared.upstream.spellings import is_switched_off, spelled
 from shared.upstream.target import StdioTarget, Target
 from toolscale.mcp_clients import jsonc
 from toolscale.mcp_clients.clients import CLIENTS, NAME, Client, ClientFile, ClientForm, Machine
@@ -54,10 +56,14 @@ class FoundServer:
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """An entry or a file that cannot be imported; the reason begins with its name and contains no secret."""
+    """An entry or a file that cannot be imported; the reason begins with its name and contains no secret.
+
+    It is an earlier entry or value of a key that the file has twice, too.
+    """
 
     reason: str
     file: ClientFile
+    kind: Literal["unusable", "switched off", "repeated"] = "unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,8 @@ def server_of_entry(name: str, entry: Object, file: ClientFile, machine: Machine
 
 def _found_in(file: ClientFile, machine: Machine, settings: Settings) -> Iterator[FoundServer | SkippedEntry]:
     try:
-        sections = list(_sections(file, machine))
+        document = _read(file.path)
+        sections = list(_sections(document.value, file, machine))
         if file.is_required and not sections:
             raise ConfigInvalid(
                 f"{file.path}: this {UNKNOWN}; expected an object 'mcpServers' or 'servers', or a client's settings"
@@ -118,21 +125,30 @@ def _found_in(file: ClientFile, machine: Machine, settings: Settings) -> Iterato
             raise
         yield SkippedEntry(str(error), file)
         return
+    for key in document.repeated if sections else ():
+        yield SkippedEntry(f"{key}: it is there twice, and the last one counts", file, "repeated")
     for section in sections:
         for name, raw in section.servers.items():
-            try:
-                yield _server(name, raw, section, machine, settings)
-            except ConfigInvalid as error:
-                yield SkippedEntry(str(error), file)
+            yield _found(name, raw, section, machine, settings)
 
 
-def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
+def _found(
+    name: str, raw: object, section: _Section, machine: Machine, settings: Settings
+) -> FoundServer | SkippedEntry:
+    try:
+        if is_switched_off(name, raw) or name in section.disabled:
+            return SkippedEntry(f"{name}: it is disabled", section.file, "switched off")
+        return _server(name, raw, section, machine, settings)
+    except ConfigInvalid as error:
+        return SkippedEntry(str(error), section.file)
+
+
+def _sections(document: Object, file: ClientFile, machine: Machine) -> Iterator[_Section]:
     """Yield the servers of each scope.
 
     Raises:
-        ConfigInvalid: the file cannot be read, or the value of a key has another shape.
+        ConfigInvalid: the value of a key has another shape.
     """
-    document = _read(file.path)
     inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
     asked = [cast("Object", each) for each in inputs if isinstance(each, dict)]
     questions = {str(each.get("id")): str(each.get("description") or "") for each in asked}
@@ -154,20 +170,13 @@ def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
         yield _Section(file, Path(path), servers, disabled=disabled, questions=questions, denied=denied)
 
 
-def _read(path: Path) -> Object:
+def _read(path: Path) -> Document:
     """Return the object in a file of JSON (with comments), TOML or YAML, by its suffix.
 
     Raises:
         ConfigInvalid: the file cannot be read, or has another format.
     """
-    if syntax_of(path) is jsonc:
-        return read_document(path)
-    try:
-        return parsed(path, path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigInvalid(f"{path}: {UNKNOWN}: {error}") from error
+    return read_document(path) if syntax_of(path) is jsonc else Document(parsed(path, read_text(path)))
 
 
 def _forms_of(client: Client | None, document: Object) -> list[ClientForm]:
@@ -200,7 +209,7 @@ def _disabled_by_claude_code(file: ClientFile, machine: Machine) -> frozenset[st
     if file.client is not Client.CLAUDE or not file.project or not state.is_file():
         return frozenset()
     try:
-        project = _object(_object(_read(state), "projects"), str(file.project))
+        project = _object(_object(_read(state).value, "projects"), str(file.project))
     except ConfigInvalid:
         return frozenset()  # that file is read too, and its error reported then
     return _texts(project, "disabledMcpjsonServers")
@@ -223,7 +232,7 @@ def _denied_by_claude_code(project: Path | None, machine: Machine) -> tuple[str,
     """
     folders = [machine.folders["claude_settings"], *([project / ".claude"] if project else [])]
     files = [folder / name for folder in folders for name in ("settings.json", "settings.local.json")]
-    settings = [_read(file) for file in files if file.is_file()]
+    settings = [_read(file).value for file in files if file.is_file()]
     return tuple(sorted(name for each in settings for name in _texts(_object(each, "permissions"), "deny")))
 
 
@@ -240,11 +249,7 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     Raises:
         ConfigInvalid: it cannot be imported.
     """
-    if not isinstance(raw, dict):
-        raise ConfigInvalid(f"{name}: expected an object")
-    raw = cast("Object", raw)
-    if is_disabled(raw) or name in section.disabled:
-        raise ConfigInvalid(f"{name}: it is disabled")
+    raw, written = spelled(name, raw)
     try:
         entry = _selecting(name, raw, section)
     except NotImportable as error:
@@ -255,7 +260,7 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     reject_unsupported(name, entry)
     _reject_questions(name, entry, section.questions)
     variables = dict.fromkeys(variables_of(entry), _STAND_IN) | dict(machine.environ)
-    _, target, options = read_entry(name, entry, variables)
+    _, target, options = read_entry(name, entry, variables, written)
     if _is_toolscale(server_id(name), target, settings):
         raise ConfigInvalid(f"{name}: it is Toolscale itself")
     own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)} | option_keys(options)

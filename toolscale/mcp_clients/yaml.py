@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 
 def parse(text: str) -> object:
     """Return the value of a text; raise ValueError if it has none."""
     try:
-        return yaml.safe_load(text) or {}
+        return yaml.load(text, _Loader) or {}  # noqa: S506  # a safe loader
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 
@@ -49,6 +50,21 @@ def drop(text: str, key: str, name: str) -> str:
 def rendered(key: str, servers: Mapping[str, Any]) -> str:
     """Return these servers as a document."""
     return _dumped({key: servers})
+
+
+class _Loader(yaml.SafeLoader):
+    """As the loaders of the clients, it rejects a key that a mapping has twice."""
+
+    @override
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        found = super().construct_mapping(node, deep)
+        if len(found) < len({id(key) for key, _ in node.value}):
+            seen = set[object]()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+                seen.add(key.value)
+        return found
 
 
 def _entry(name: str) -> str:

@@ -83,12 +83,20 @@ class ConfigFollower:
         for problem in config.problems:
             if problem not in before:
                 _log.warning("config_entry_skipped", config=str(self._file.path), reason=str(problem))
+        if config.repeated:
+            _log.warning("config_keys_repeated", config=str(self._file.path), keys=config.repeated)
         self._announced, self._checked_at = config, time.monotonic()
 
     def _store_state(self, problem: str | None) -> None:
         config = self._announced or Config()
-        path, servers = str(self._file.path.resolve()), len(config.announcements)
-        state = FollowedConfig(path=path, servers=servers, left_out=config.problems, problem=problem)
+        state = FollowedConfig(
+            path=str(self._file.path.resolve()),
+            servers=len(config.announcements),
+            left_out=config.problems,
+            switched_off=len(config.switched_off),
+            repeated=config.repeated,
+            problem=problem,
+        )
         if state == self._stored and time.monotonic() - self._stored_at < self._recheck_s:
             return
         try:
