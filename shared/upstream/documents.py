@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import json5
 
 from shared.errors import ConfigInvalid
+from shared.quoting import printable
 
 _CURLY = re.compile("[\u2018-\u201f\u00ab\u00bb]")
 # Comments, and the strings between them: an escape matters in strings alone.
@@ -81,7 +82,7 @@ def parse_json(text: str) -> Document:
             place = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
             reason = f"line {place[1]}, column {place[3]}: {place[2].lower()}" if place else str(error)
             raise ValueError(reason + hint(text, reason)) from error
-    return Document(value, tuple(_paths(value, found)) if found else ())
+    return Document(value, tuple(map(printable, _paths(value, found))) if found else ())
 
 
 def hint(text: str, reason: str) -> str:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -30,9 +31,11 @@ from pydantic import (
     field_validator,
 )
 
-from shared.catalog import OPERATOR_SOURCE
+from shared.catalog import NAME_LABEL, OPERATOR_SOURCE
 from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
+from shared.quoting import encodable
+from shared.server_ids import server_id
 from shared.service.files import FileSignature, file_signature
 from shared.upstream.auth import OF_SERVICE, UNREGISTERED
 from shared.upstream.documents import Document, parse_json, read_text
@@ -51,21 +54,23 @@ _ANY_LIST = TypeAdapter(list[Any])
 _ANY_OBJECT = TypeAdapter(dict[str, Any])
 _ENTRY_KEYS = OPTION_KEYS | SPELLINGS | frozenset(("groups", "labels", "disabled", "enabled", "isActive"))
 _SIMILAR = 0.8
+_LONGEST_LABEL = 200
 _LEFTOVER = re.compile(r"\$\{[^}]*\}")
 
 
 class EntryProblem(BaseModel):
-    """An unusable entry of a file, and the reason."""
+    """An unusable entry of a file, and the reason. With `has_no_id`, another entry has its id."""
 
     model_config = ConfigDict(frozen=True)
 
-    name: str
+    name: Annotated[str, BeforeValidator(encodable)]
     reason: str
+    has_no_id: bool = False
 
     @property
     def server_id(self) -> str:
-        """Return the id that the server of this entry would have."""
-        return server_id(self.name)
+        """Return the id that the server of this entry would have; a text that is no id if it can have none."""
+        return f"{self.name} (without an id)" if self.has_no_id else server_id(self.name)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -228,7 +233,9 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str], repeated: 
                 switched_off.append(name)
                 continue
             if (other := named.setdefault(own_id, name)) != name:
-                raise ConfigInvalid(f"{name}: its id {own_id!r} is that of the entry {other!r}; rename one of them")
+                reason = f"its id {own_id!r} is that of the entry {other!r}; rename one of them"
+                problems.append(EntryProblem(name=name, reason=reason, has_no_id=True))
+                continue
             announcement, target, its_options = read_entry(name, raw, environ)
             announcements.append(announcement)
             targets[own_id], written[own_id], options[own_id] = target, raw, its_options
@@ -290,11 +297,6 @@ def variables_of(raw: object) -> frozenset[str]:
     return frozenset()
 
 
-def server_id(name: str) -> str:
-    """Return the id of a configured server: its name, with `-` for characters that are invalid in an id."""
-    return re.sub(r"[^A-Za-z0-9._/@-]+", "-", name).strip("-._/@") or "server"
-
-
 def _servers_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     for key in SERVERS_KEYS:
         if isinstance(document.get(key), dict):
@@ -323,13 +325,14 @@ def read_document(path: Path) -> Document:
 
 def _server(name: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncement, Target]:
     own_id = server_id(name)
+    labels = entry.labels if own_id == name else {NAME_LABEL: encodable(name)[:_LONGEST_LABEL], **entry.labels}
     if entry.type == "stdio" or (entry.type is None and entry.command is not None):
         if entry.command is None:
             raise ConfigInvalid(f"{name}: a server of type stdio needs a 'command'")
         if entry.auth != OF_SERVICE or entry.oauth != UNREGISTERED:
             raise ConfigInvalid(f"{name}: auth and oauth are for servers behind a URL")
         target: Target = StdioTarget(entry.command, entry.args, entry.env, entry.cwd)
-        announced = ServerAnnouncement(server_id=own_id, transport="stdio", groups=entry.groups, labels=entry.labels)
+        announced = ServerAnnouncement(server_id=own_id, transport="stdio", groups=entry.groups, labels=labels)
         return announced, target
     if entry.url is None:
         expected = (
@@ -339,9 +342,7 @@ def _server(name: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncem
     if any(PROJECT in text for text in (entry.url, *entry.headers.values())):
         raise ConfigInvalid(f"{name}: {PROJECT} is for servers with a 'command'; write the URL without it")
     transport: Literal["sse", "streamable-http"] = "sse" if entry.type == "sse" else "streamable-http"
-    announced = ServerAnnouncement(
-        server_id=own_id, transport=transport, url=shown, groups=entry.groups, labels=entry.labels
-    )
+    announced = ServerAnnouncement(server_id=own_id, transport=transport, url=shown, groups=entry.groups, labels=labels)
     return announced, HttpTarget(entry.url, transport, entry.headers)
 
 

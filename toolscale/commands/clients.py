@@ -14,10 +14,10 @@ from rich.text import Text
 
 from shared.errors import ConfigInvalid
 from shared.quoting import printable
+from shared.server_ids import server_id
 from shared.settings import Settings, load_settings
 from shared.text.tokens import PROFILE
 from shared.upstream.masking import masked, masked_servers
-from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, number_columns, print_json, print_lines, print_notes, print_table, thousands
 from toolscale.mcp_clients.clients import (

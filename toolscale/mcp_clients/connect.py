@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import ConfigInvalid
+from shared.server_ids import server_id
 from shared.upstream.masking import masked_servers
-from shared.upstream.mcp_json import server_id
 from toolscale.mcp_clients.clients import CLIENTS, NAME, Client, Machine, file_to_connect
 from toolscale.mcp_clients.editing import Entry, edited, servers_in, syntax_of
 from toolscale.mcp_clients.files import backups_of

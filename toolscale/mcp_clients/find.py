@@ -11,9 +11,10 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from shared.errors import ConfigInvalid
+from shared.server_ids import server_id
 from shared.settings import Settings
 from shared.upstream.documents import Document, read_text
-from shared.upstream.mcp_json import read_document, read_entry, server_id, variables_of
+from shared.upstream.mcp_json import read_document, read_entry, variables_of
 from shared.upstream.spellings import is_switched_off, spelled
 from shared.upstream.target import StdioTarget, Target
 from toolscale.mcp_clients import jsonc
@@ -41,17 +42,22 @@ _INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """An importable server with the entry to write; `unset` names its variables that are not set here.
+    """An importable server with its name and the entry to write; `unset` names its variables that are not set here.
 
     `without_effect` are keys of its client that the entry leaves out.
     """
 
-    server_id: str
+    name: str
     entry: dict[str, Any]
     file: ClientFile
     project: Path | None = None
     unset: tuple[str, ...] = ()
     without_effect: frozenset[str] = frozenset()
+
+    @property
+    def server_id(self) -> str:
+        """Return the id of the server."""
+        return server_id(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +272,7 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)} | option_keys(options)
     entry = started_in(definition(entry), section.project) | own
     unset = tuple(sorted(variables_of(entry) - machine.environ.keys()))
-    return FoundServer(server_id(name), entry, section.file, section.project, unset, without_effect(raw))
+    return FoundServer(name, entry, section.file, section.project, unset, without_effect(raw))
 
 
 def _selecting(name: str, raw: Object, section: _Section) -> dict[str, Any]:

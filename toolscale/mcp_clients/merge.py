@@ -8,7 +8,7 @@ from itertools import count, islice
 from typing import Any, Literal, cast
 
 from shared.errors import ConfigInvalid
-from shared.upstream.mcp_json import server_id
+from shared.server_ids import server_id
 from shared.upstream.spellings import spelled
 from toolscale.mcp_clients.entries import OPERATORS_OWN, Object, definition, offers_no_more, replacing
 from toolscale.mcp_clients.find import FoundServer
@@ -54,7 +54,8 @@ def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnCon
             continue
         settled.add(name)
         if became != "there already":
-            present[name] = merged[keys.setdefault(name, name)] = replacing(server.entry, present.get(name, {}))
+            key = keys.setdefault(name, server.name if name == server.server_id else name)
+            present[name] = merged[key] = replacing(server.entry, present.get(name, {}))
     return Merged(merged, tuple(outcomes))
 
 
