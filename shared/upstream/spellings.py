@@ -179,18 +179,18 @@ def _text(value: object) -> object:
 def _check_texts(name: str, key: str, value: object) -> None:
     is_program = key in KEYS["command"] + KEYS["cwd"]
     may_be_path = is_program or key in KEYS["args"] + KEYS["env"]
-    for text in _texts(name, value):
+    for text in texts_of(name, value):
         if (may_be_path and _LOST_BACKSLASH.search(text)) or (is_program and _CONTROL.search(text.strip())):
             raise ConfigInvalid(rf"{name}: {key}: a control character; write each backslash of a path as \\")
         if _UNUSABLE.search(text):
             raise ConfigInvalid(f"{name}: {key}: a NUL character, or half of a character of UTF-16")
 
 
-def _texts(name: str, value: object) -> Iterator[str]:
-    """Yield all texts in a value, without recursion.
+def texts_of(name: str, value: object) -> Iterator[str]:
+    """Yield all texts in a value of a file, without recursion; `name` is that of the server, or of the file.
 
     Raises:
-        ConfigInvalid: it is nested too deeply.
+        ConfigInvalid: it is nested too deeply for the functions that read and write it.
     """
     values = [(value, 0)]
     while values:

@@ -17,6 +17,7 @@ from shared.errors import ConfigInvalid
 from shared.settings import Settings
 from shared.upstream.documents import read_text
 from shared.upstream.mcp_json import SERVERS_KEYS, read_document
+from shared.upstream.spellings import texts_of
 
 FILE_NAME = "mcp.json"
 """Name of the file in a data directory, where `toolscale serve` reads it by default."""
@@ -62,6 +63,8 @@ def read_mcp_json(path: Path) -> McpJson:
         ConfigInvalid: the file is invalid.
     """
     document: dict[str, Any] = read_document(path).value if path.exists() else {}
+    for _ in texts_of(str(path), document):
+        pass  # it is not nested too deeply to be written
     key = next((key for key in SERVERS_KEYS if key in document), SERVERS_KEYS[0])
     servers = document.get(key, {})
     if not isinstance(servers, dict):
