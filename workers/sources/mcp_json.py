@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import structlog
+from prometheus_client import Gauge
 
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
 from shared.intents.intents import Intents
@@ -14,6 +15,8 @@ from shared.service.every import every
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
 from shared.upstream.mcp_json import SOURCE, Config, ConfigFile
 from workers.sources.announcer import RECONCILED_AT, Emit, SourceAnnouncer, running
+
+ENTRIES_LEFT_OUT = Gauge("toolscale_entries_left_out", "Entries of the followed mcp.json that cannot be used.")
 
 RECHECK_S = 30.0
 # A poll reads the file's status only, and an edit should show while its author still watches.
@@ -78,6 +81,7 @@ class ConfigFollower:
         self._store_state(problem)
 
     def _announce(self, config: Config) -> None:
+        ENTRIES_LEFT_OUT.set(len(config.problems))
         self._announcer.announce_differences(running(config), config.named)
         before = self._announced.problems if self._announced else ()
         for problem in config.problems:
