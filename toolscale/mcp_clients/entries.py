@@ -173,7 +173,7 @@ def denied_tools(prefix: str, denied: Iterable[str]) -> list[str]:
         tool, head = name.removeprefix(prefix), re.split(r"[*?\[]", name)[0]
         if name.startswith(prefix) and tool.strip("*"):
             found.append(tool)
-        elif name.startswith(prefix) or name == prefix.rstrip("_") or (head != name and prefix.startswith(head)):
+        elif name.startswith(prefix) or name == prefix.rstrip("_:") or (head != name and prefix.startswith(head)):
             raise NotImportable(f"its client denies its tools by {name!r}")
     return found
 

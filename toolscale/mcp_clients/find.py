@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -158,8 +159,6 @@ def _sections(document: Object, file: ClientFile, machine: Machine) -> Iterator[
     inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
     asked = [cast("Object", each) for each in inputs if isinstance(each, dict)]
     questions = {str(each.get("id")): str(each.get("description") or "") for each in asked}
-    disabled = _disabled_by_claude_code(file, machine) | _disabled_by_gemini(document)
-    denied = _denied_by_claude_code(file.project, machine) if file.client is Client.CLAUDE else ()
     for form in _forms_of(file.client, document):
         for key in form.keys + form.unknown:
             value = _value_at(document, key)
@@ -167,13 +166,16 @@ def _sections(document: Object, file: ClientFile, machine: Machine) -> Iterator[
             if servers is None and value is not None:
                 raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
             if servers:
-                off = _denied_by_opencode(document) if form is CLIENTS[Client.OPENCODE] else denied
-                yield _Section(file, file.project, servers, form, disabled, questions, off)
+                disabled = _disabled(file, document, servers, machine)
+                client = Client.OPENCODE if form is CLIENTS[Client.OPENCODE] else file.client
+                denied = _denied(client, document, servers, file.project, machine)
+                yield _Section(file, file.project, servers, form, disabled, questions, tuple(denied))
     for path in _object(document, "projects"):  # Claude Code's servers of each project
         project = _object(_object(document, "projects"), path)
-        servers, disabled = _object(project, "mcpServers"), _texts(project, "disabledMcpServers")
-        denied = _denied_by_claude_code(Path(path), machine)
-        yield _Section(file, Path(path), servers, disabled=disabled, questions=questions, denied=denied)
+        servers = _object(project, "mcpServers")
+        disabled = _texts(project, "disabledMcpServers") | _disabled(file, document, servers, machine)
+        denied = _denied(Client.CLAUDE, document, servers, Path(path), machine)
+        yield _Section(file, Path(path), servers, disabled=disabled, questions=questions, denied=tuple(denied))
 
 
 def _read(path: Path) -> Document:
@@ -209,44 +211,102 @@ def _by_name(servers: object) -> Object | None:
     return named if len(named) == len(listed) and "None" not in named else None
 
 
-def _disabled_by_claude_code(file: ClientFile, machine: Machine) -> frozenset[str]:
-    """Return the servers that the user disabled; Claude Code stores them in another file."""
-    state = machine.folders["claude"] / ".claude.json"
-    if file.client is not Client.CLAUDE or not file.project or not state.is_file():
+# --- what a client switched off elsewhere in its files ---
+
+
+def _disabled(file: ClientFile, document: Object, servers: Object, machine: Machine) -> frozenset[str]:
+    """Return the servers of a file that the user switched off, beside their entries."""
+    if file.client is Client.GEMINI:
+        chosen = _object(document, "mcp")
+        others = servers.keys() - _texts(chosen, "allowed") if isinstance(chosen.get("allowed"), list) else frozenset()
+        switches = _settings(machine.home / ".gemini" / "mcp-server-enablement.json")
+        off = {name for each in switches for name in each if is_switched_off(name, each[name])}
+        return _texts(chosen, "excluded") | others | {name for name in servers if name.lower() in off}
+    if file.client is not Client.CLAUDE:
         return frozenset()
-    try:
-        project = _object(_object(_read(state).value, "projects"), str(file.project))
-    except ConfigInvalid:
-        return frozenset()  # that file is read too, and its error reported then
-    return _texts(project, "disabledMcpjsonServers")
+    settings = _settings_of_claude_code(file.project, machine)
+    rules = [cast("Object", rule) for each in settings for rule in _list(each, "deniedMcpServers")]
+    denied = frozenset(name for name, raw in servers.items() for rule in rules if _denies(rule, name, raw))
+    if file.project:  # of its `.mcp.json`; Claude Code stores them in the user's file, too
+        state = [_object(_object(each, "projects"), str(file.project)) for each in _settings(_state_of_claude(machine))]
+        denied |= frozenset[str]().union(*(_texts(each, "disabledMcpjsonServers") for each in [*state, *settings]))
+    return denied
 
 
-def _disabled_by_gemini(document: Object) -> frozenset[str]:
-    """Return the servers that Gemini CLI's settings exclude, or do not allow."""
-    servers, allowed = _object(document, "mcp"), _texts(_object(document, "mcp"), "allowed")
-    others = (
-        _object(document, "mcpServers").keys() - allowed if isinstance(servers.get("allowed"), list) else set[str]()
-    )
-    return _texts(servers, "excluded") | others
+def _denies(rule: object, name: str, raw: object) -> bool:
+    """Return whether a rule of Claude Code denies a server, by its name, its URL or its command."""
+    if not isinstance(rule, dict) or not isinstance(raw, dict):
+        return False
+    rule, entry = cast("Object", rule), cast("Object", raw)
+    command = [entry.get("command"), *_list(entry, "args")]
+    by_url = fnmatchcase(str(entry.get("url")), str(rule.get("serverUrl") or ""))
+    return rule.get("serverName") == name or rule.get("serverCommand") == command or by_url
 
 
-def _denied_by_claude_code(project: Path | None, machine: Machine) -> tuple[str, ...]:
-    """Return the tools that the user's settings, or those of the project, deny.
+def _denied(
+    client: Client | None, document: Object, servers: Object, project: Path | None, machine: Machine
+) -> list[str]:
+    """Return patterns of the tools that a client never calls, by its own names of tools.
 
     Raises:
-        ConfigInvalid: a file of settings cannot be read.
+        ConfigInvalid: a file of its settings cannot be read.
     """
+    match client:
+        case Client.CLAUDE:
+            settings = _settings_of_claude_code(project, machine)
+            return sorted(name for each in settings for name in _texts(_object(each, "permissions"), "deny"))
+        case Client.CURSOR:
+            files = [
+                machine.home / ".cursor" / "cli-config.json",
+                *([project / ".cursor" / "cli.json"] if project else []),
+            ]
+            rules = [rule for each in _settings(*files) for rule in _texts(_object(each, "permissions"), "deny")]
+            return [re.sub(r"\s*,\s*", ":", rule).removesuffix(")") for rule in rules]
+        case Client.GEMINI:
+            names = _texts(_object(document, "tools"), "exclude") | _texts(document, "excludeTools")
+            plain = [name for name in names if not ("__" in name or "(" in name)]  # a brace: a command of its shell
+            of_all = [f"{server}__{name.removeprefix(f'mcp_{server}_')}" for server in servers for name in plain]
+            return [*of_all, *(name for name in names if "__" in name)]
+        case Client.GOOSE:
+            users = _settings(machine.folders["goose"] / "permission.yaml")
+            principals = [_object(user, name) for user in users for name in user]
+            return [name for each in principals for name in _texts(each, "never_allow")]
+        case Client.ZED:
+            return list(_denied_by_zed(_object(document, "agent")))
+        case Client.OPENCODE:
+            permissions = _object(document, "permission")
+            off = [name for name, is_on in _object(document, "tools").items() if is_on is False]
+            return off + [name for name, action in permissions.items() if action in ("deny", {"*": "deny"})]
+        case _:
+            return []
+
+
+def _denied_by_zed(agent: Object) -> Iterator[str]:
+    permissions = _object(agent, "tool_permissions")
+    if permissions.get("default") == "deny":
+        yield "mcp:*"
+    tools = _object(permissions, "tools")
+    for name in tools:
+        if _object(tools, name).get("default") == "deny" or _list(_object(tools, name), "always_deny"):
+            yield name
+    profile = _object(_object(agent, "profiles"), str(agent.get("default_profile") or "write"))
+    servers = _object(profile, "context_servers")
+    for server in servers:
+        offered = _object(_object(servers, server), "tools")
+        yield from (f"mcp:{server}:{tool}" for tool, is_on in offered.items() if is_on is False)
+
+
+def _settings_of_claude_code(project: Path | None, machine: Machine) -> list[Object]:
     folders = [machine.folders["claude_settings"], *([project / ".claude"] if project else [])]
-    files = [folder / name for folder in folders for name in ("settings.json", "settings.local.json")]
-    settings = [_read(file).value for file in files if file.is_file()]
-    return tuple(sorted(name for each in settings for name in _texts(_object(each, "permissions"), "deny")))
+    return _settings(*(folder / name for folder in folders for name in ("settings.json", "settings.local.json")))
 
 
-def _denied_by_opencode(document: Object) -> tuple[str, ...]:
-    """Return the patterns of tools that opencode's settings switch off for all of its agents."""
-    tools, permissions = _object(document, "tools"), _object(document, "permission")
-    off = [name for name, is_on in tools.items() if is_on is False]
-    return (*off, *(name for name, action in permissions.items() if action == "deny"))
+def _state_of_claude(machine: Machine) -> Path:
+    return machine.folders["claude"] / ".claude.json"
+
+
+def _settings(*files: Path) -> list[Object]:
+    return [_read(file).value for file in files if file.is_file()]
 
 
 def _server(name: str, raw: object, section: _Section, machine: Machine, settings: Settings) -> FoundServer:
@@ -282,8 +342,9 @@ def _selecting(name: str, raw: Object, section: _Section) -> dict[str, Any]:
         NotImportable: it cannot be imported.
     """
     selected = restrictions(raw)
-    prefix = section.form.tool_prefix.format(re.sub(r"[^A-Za-z0-9_-]", "_", name))
-    excluded = [*selected.get("excludeTools", ()), *denied_tools(prefix, section.denied)]
+    excluded = selected.get("excludeTools", [])
+    for spelling in dict.fromkeys((name, re.sub(r"[^A-Za-z0-9_-]", "_", name))):
+        excluded += denied_tools(section.form.tool_prefix.format(spelling), section.denied)
     read = {key: value for key, value in section.form.read(without_restrictions(raw)).items() if value is not None}
     return read | selected | ({"excludeTools": excluded} if excluded else {})
 
