@@ -41,12 +41,12 @@ _SWITCHES = {
     **dict.fromkeys(("enabled", "enable", "isenabled", "active", "isactive", "activated", "on"), True),
     **dict.fromkeys(("status", "state", "autostart", "autoconnect", "startup"), True),
     **dict.fromkeys(("disabled", "disable", "isdisabled", "inactive", "isinactive", "deactivated", "off"), False),
-    **dict.fromkeys(("paused", "ispaused", "suspended"), False),
+    **dict.fromkeys(("paused", "ispaused", "suspended", "stopped", "archived", "skip", "turnedoff"), False),
 }
 _STARTS = ("autostart", "autoconnect", "startup")
 _POSITIONS = {
-    **dict.fromkeys(("true", "1", "yes", "y", "on"), True),
-    **dict.fromkeys(("false", "0", "no", "n", "off"), False),
+    **dict.fromkeys(("true", "1", "1.0", "yes", "y", "on"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no", "n", "off"), False),
 }
 _STATES = {
     **dict.fromkeys(("enabled", "active", "running", "started", "connected"), True),
@@ -159,7 +159,8 @@ def _read(key: str, value: Any) -> Any:
     if key == "type" and isinstance(value, str):
         return _TYPES.get(_letters(value), value.strip())
     if key in ("command", "url", "cwd") and isinstance(value, str):
-        return value.strip()
+        scheme, separator, rest = value.strip().partition("://")
+        return f"{scheme.lower()}{separator}{rest}" if separator and scheme.isalpha() else value.strip()
     if key == "args" and isinstance(value, str) and len(value.split()) == 1:
         return [value]
     if isinstance(value, list):

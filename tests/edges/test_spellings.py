@@ -53,7 +53,7 @@ SWITCHED_OFF = (
         {key: False}
         for key in ("enable", "isEnabled", "is_enabled", "Enabled", "isActive", "is-active", "active", "on")
     ),
-    *({key: True} for key in ("disable", "isDisabled", "is_disabled", "DISABLED", "inactive", "paused", "off")),
+    *({key: True} for key in ("disable", "skip", "isDisabled", "is_disabled", "DISABLED", "inactive", "paused", "off")),
     *({"status": value} for value in ("disabled", "off", "Inactive", "stopped")),
     *({"state": "disabled"}, {"autoStart": False}, {"startup": False}),
     *(
@@ -130,6 +130,7 @@ def test_a_misspelt_switch_is_refused_by_its_key(key: str) -> None:
         *({"url": URL, "type": kind} for kind in ("streamable-http", "Streamable HTTP", "remote", " http ")),
         *({key: URL} for key in KEYS["url"] if key != "sseUrl"),
         *({"url": URL, key: "http"} for key in KEYS["type"]),
+        {"url": URL.replace("https", "HTTPS")},
         {"url": f" {URL}\n", "headers": None, "args": None, "env": None, "cwd": None, "type": None},
         {"url": URL, "command": "", "args": [], "env": {}, "headers": {}},
         {"url": URL, "command": None, "serverUrl": URL, "type": "http", "transport": "streamable-http"},

@@ -80,7 +80,7 @@ def test_a_variable_in_a_urls_path_is_dialled_and_not_shown(tmp_path: Path) -> N
         ({}, "bad: expected a 'command' (stdio) or a 'url' (HTTP)"),
         ({"url": "ftp://h"}, "bad: url: expected a URL that begins with http:// or https://"),
         ({"command": "x", "args": "not a list"}, "bad: args: expected a list"),
-        ({"command": "x", "args": [{}]}, "bad: args.0: expected a string"),
+        ({"command": "x", "args": [{"a": "b"}]}, "bad: args.0: expected a string"),
         ({"command": "x", "env": ["A"]}, "bad: env: expected an object"),
         ({"command": ""}, "bad: expected a 'command' (stdio) or a 'url' (HTTP)"),
         ({"type": "ws", "url": "http://h"}, "bad: type: expected 'stdio', 'http' or 'sse'"),

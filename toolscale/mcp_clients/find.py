@@ -218,7 +218,7 @@ def _disabled(file: ClientFile, document: Object, servers: Object, machine: Mach
     """Return the servers of a file that the user switched off, beside their entries."""
     if file.client is Client.GEMINI:
         chosen = _object(document, "mcp")
-        others = servers.keys() - _texts(chosen, "allowed") if isinstance(chosen.get("allowed"), list) else frozenset()
+        others = servers.keys() - _texts(chosen, "allowed") if isinstance(chosen.get("allowed"), list) else set[str]()
         switches = _settings(machine.home / ".gemini" / "mcp-server-enablement.json")
         off = {name for each in switches for name in each if is_switched_off(name, each[name])}
         return _texts(chosen, "excluded") | others | {name for name in servers if name.lower() in off}
