@@ -261,7 +261,8 @@ def read_entry(
     _reject_misspelt_keys(name, raw)
     known, keys = spelled(name, raw)
     try:
-        entry = Entry.model_validate(_expand(known, environ, name))
+        # again, since a variable may have another spelling of the type
+        entry = Entry.model_validate(spelled(name, _expand(known, environ, name)).entry)
         announcement, target = _server(name, entry, _shown(entry.url, str(known.get("url"))))
     except ValidationError as error:
         raise ConfigInvalid(f"{name}: {first_problem(error, 'entry', {**keys, **written})}") from error

@@ -54,7 +54,8 @@ _STATES = {
 }
 
 _DEEPEST = 50
-_UNUSABLE = re.compile(r"[\x00\ud800-\udfff]")
+# without those of a variable that is not UTF-8
+_UNUSABLE = re.compile(r"[\x00\ud800-\udc7f\udd00-\udfff]")
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 # `C:\tools` and `.\bin` with single backslashes: the escapes of JSON are a tab and a backspace
 _LOST_BACKSLASH = re.compile(r"[\b\f]|^[A-Za-z]:[\t\n\r]")
@@ -137,7 +138,7 @@ def is_switched_off(name: str, raw: object) -> bool:
         letters = _letters(key)
         if letters not in _SWITCHES or value is None:
             continue
-        word = str(value).strip().lower()
+        word = str(value).strip().lower() if isinstance(value, str | int | float) else ""
         is_on = _STATES.get(word)  # of the server, not of the switch: `"disabled": "disabled"`
         if word in _POSITIONS:
             is_on = _POSITIONS[word] is _SWITCHES[letters]

@@ -85,6 +85,14 @@ def test_a_server_that_is_switched_on_starts(switch: dict[str, object]) -> None:
     assert target({"command": "mail-mcp", **switch}) == StdioTarget("mail-mcp")
 
 
+def test_a_deep_value_of_a_switch_is_refused_with_its_key() -> None:
+    deep: object = True
+    for _ in range(5_000):
+        deep = [deep]
+
+    assert "disabled" in reason({"command": "x", "disabled": deep})
+
+
 @pytest.mark.parametrize(
     "switch",
     [
@@ -165,6 +173,16 @@ def test_the_older_transport_in_every_spelling(entry: dict[str, object]) -> None
 )
 def test_one_program_in_every_spelling(entry: dict[str, object]) -> None:
     assert target(entry) == StdioTarget("x", ("8080", "true", "1.5"), {"PORT": "8080", "DEBUG": "false"})
+
+
+@pytest.mark.parametrize("kind", ["streamable-http", "HTTP", "streamable_http"])
+def test_a_variable_may_have_any_spelling_too(kind: str) -> None:
+    entry = {"url": "${URL}", "transport": "${KIND}", "timeout": "${SECONDS}"}
+
+    found = config_of({"s": entry}, {"URL": "HTTPS://example.org/mcp", "KIND": kind, "SECONDS": "90"})
+
+    assert found.targets == {"s": HttpTarget(URL)}
+    assert found.options["s"].timeout_s == 90
 
 
 def test_one_word_is_a_list_of_arguments_and_a_number_is_a_value_of_a_header() -> None:
