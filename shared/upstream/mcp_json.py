@@ -81,7 +81,7 @@ class Config:
     """The valid servers of a file with their targets, and the problems of the others.
 
     `named` contains the ids of all servers that should run, also those with a problem. `entries` has the entries of the
-    valid ones as they are written, and `options` what they set, both by server id. `switched_off` are the names of
+    valid ones in one spelling, and `options` what they set, both by server id. `switched_off` are the names of
     others, and `repeated` the keys that the file has twice.
     """
 
@@ -184,7 +184,7 @@ class ConfigFile:
             return self._options.get(server_id)
 
     def entry(self, server_id: str, /) -> object:
-        """Return the entry of a server as it is written in the file; None while it, or the file, is invalid."""
+        """Return the entry of a server in one spelling; None while it, or the file, is invalid."""
         with self._lock:
             found = self._current()
         return found.entries.get(server_id) if isinstance(found, Config) else None
@@ -222,7 +222,7 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str], repeated: 
     targets: dict[str, Target] = {}
     problems: list[EntryProblem] = []
     named: dict[str, str] = {}
-    written: dict[str, object] = {}
+    known: dict[str, object] = {}
     options: dict[str, ServerOptions] = {}
     switched_off: list[str] = []
     for name, raw in entries.items():
@@ -238,12 +238,13 @@ def config_of(entries: Mapping[str, Any], environ: Mapping[str, str], repeated: 
                 continue
             announcement, target, its_options = read_entry(name, raw, environ)
             announcements.append(announcement)
-            targets[own_id], written[own_id], options[own_id] = target, raw, its_options
+            targets[own_id], options[own_id] = target, its_options
+            known[own_id] = spelled(name, raw).entry
         except ConfigInvalid as error:
             named.setdefault(own_id, name)
             problems.append(EntryProblem(name=name, reason=str(error).removeprefix(f"{name}: ")))
     return Config(
-        *(tuple(announcements), targets, tuple(problems), frozenset(named), written, options),
+        *(tuple(announcements), targets, tuple(problems), frozenset(named), known, options),
         *(tuple(switched_off), repeated),
     )
 

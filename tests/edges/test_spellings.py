@@ -185,6 +185,12 @@ def test_a_variable_may_have_any_spelling_too(kind: str) -> None:
     assert found.options["s"].timeout_s == 90
 
 
+def test_the_page_gets_an_entry_in_one_spelling() -> None:
+    found = config({"cmd": ["x", 8080], "envs": None, "url": "", "args": None, "description": "mine"})
+
+    assert found.entries["s"] == {"command": "x", "args": ["8080"], "description": "mine"}
+
+
 def test_one_word_is_a_list_of_arguments_and_a_number_is_a_value_of_a_header() -> None:
     found = config_of(
         {"a": {"command": "x", "args": "server.py"}, "b": {"url": URL, "headers": {"X-Version": 2}, "timeout": "90"}},
