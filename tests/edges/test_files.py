@@ -240,6 +240,14 @@ def test_a_clients_file_that_cannot_be_read_is_named_and_does_not_affect_the_oth
 
 # --- one key twice ---
 
+
+def test_a_key_that_replaces_that_of_an_anchor_is_no_second_one(home: Path) -> None:
+    text = "common: &c {type: stdio, cmd: x, args: [a]}\nextensions:\n  mail: {<<: *c, cmd: y}\n  docs: {<<: *c}\n"
+    in_home(home, ".config/goose/config.yaml", text.encode())
+
+    assert [server.entry["command"] for server in found(home).servers] == ["y", "x"]
+
+
 TWICE = """{ // mine
   "mcpServers": {
     "mail": {"command": "old"},

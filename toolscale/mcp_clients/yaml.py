@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -56,15 +56,16 @@ class _Loader(yaml.SafeLoader):
     """As the loaders of the clients, it rejects a key that a mapping has twice."""
 
     @override
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        found = super().construct_mapping(node, deep)
-        if len(found) < len({id(key) for key, _ in node.value}):
-            seen = set[object]()
-            for key, _ in node.value:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # before the keys of an anchor are merged, which those of the node replace
+        node = super().compose_mapping_node(anchor)
+        seen = set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
                 seen.add(key.value)
-        return found
+        return node
 
 
 def _entry(name: str) -> str:
