@@ -7,7 +7,7 @@ is absent where the service has no intent store.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from query.answers.answer import first_sentence, share
 from query.replicas import set_key
 from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
-from shared.catalog import ServerRecord, ServerState
+from shared.catalog import NAME_LABEL, OPERATOR_SOURCE, ServerRecord, ServerState
 from shared.errors import ServerUnknown
 from shared.text.tokens import PROFILE, Profile
 from shared.upstream.masking import masked
@@ -241,6 +241,7 @@ def _object(row: ServerRow, intent: Intent | None, first: str, *, shows_url: boo
     is_wanted = latest.status != "stopped"  # a server that failed for a day is stopped, and wanted
     return {
         "server_id": record.server_id,
+        "name": _name(record, (intent.announcement if intent else record).labels),
         "set": first,
         "state": row.state,
         "transport": record.endpoint.transport,
@@ -258,6 +259,11 @@ def _object(row: ServerRow, intent: Intent | None, first: str, *, shows_url: boo
         "conflict": intent.conflict if intent else None,
         "is_failing": is_wanted and bool(latest.last_error),
     }
+
+
+def _name(record: ServerRecord, labels: Mapping[str, str]) -> str:
+    """Return the name of a server as the operator wrote it; another sender's label could be the name of this one."""
+    return labels.get(NAME_LABEL, record.server_id) if record.source == OPERATOR_SOURCE else record.server_id
 
 
 def _of_operator(catalogue: Catalogue) -> Object:

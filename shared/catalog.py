@@ -174,6 +174,9 @@ POLICIES: tuple[DefinitionPolicy, ...] = ("open", "notify", "approve")
 # The label that joins servers, or separates them, as replicas.
 REPLICA_SET = "replica_set"
 
+# The label with the name of a server as its operator wrote it, if its id is another.
+NAME_LABEL = "name"
+
 # The label with a server's own policy for changed definitions.
 DEFINITION_CHANGES = "definition_changes"
 

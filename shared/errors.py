@@ -280,7 +280,7 @@ class ServerUnknown(Permanent):
         return cls(server_id, tuple(get_close_matches(server_id, list(known))))
 
     def __str__(self) -> str:
-        meant = f"; did you mean {' or '.join(map(quoted_name, self.candidates))}?" if self.candidates else ""
+        meant = f"; did you mean {' or '.join(self.candidates)}?" if self.candidates else ""
         return f"no server {self.server_id!r} is known{meant}"
 
 

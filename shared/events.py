@@ -31,9 +31,10 @@ from pydantic import (
 
 from shared.catalog import DEFINITION_CHANGES, POLICIES, Endpoint
 from shared.errors import EventInvalid
+from shared.server_ids import checked_server_id
 from shared.validation import first_invalid
 
-ServerId = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
+ServerId = Annotated[str, AfterValidator(checked_server_id)]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
 
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from shared.catalog import Selection, StoredDocument
+from shared.server_ids import checked_server_id
 
 # A name is a part of a URL's path, without escapes.
 TOOLSET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 MAX_ENTRIES = 1_000
 
 ToolsetName = Annotated[str, StringConstraints(pattern=TOOLSET_NAME)]
-# A server's id contains no colon, so the first colon ends it.
-Entry = Annotated[str, StringConstraints(max_length=400, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]{0,199}(:(?s:.)+)?$")]
+
+
+def _checked_entry(entry: str) -> str:
+    server, colon, tool = entry.partition(":")  # a server's id contains no colon
+    if colon and not tool:
+        raise ValueError("expected a tool after the colon")
+    return f"{checked_server_id(server)}{colon}{tool}"
+
+
+Entry = Annotated[str, StringConstraints(max_length=400), AfterValidator(_checked_entry)]
 
 
 class Toolset(BaseModel):

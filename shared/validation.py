@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shared.quoting import quoted_name
@@ -42,9 +43,15 @@ _EXPECTED: Mapping[tuple[str, ...], str] = {
 _EXPECTED_BY_TYPE = {name: text for names, text in _EXPECTED.items() for name in names}
 
 
-def first_problem(error: ValidationError, otherwise: str = "") -> str:
-    """Return `field: reason` with the dotted path of the first invalid field; `otherwise` names the whole value."""
-    path, reason = first_invalid(error)
+def first_problem(
+    error: ValidationError, otherwise: str = "", written: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return `field: reason` with the dotted path of the first invalid field; `otherwise` names the whole value.
+
+    `written` are the keys that a file has for fields, where they differ.
+    """
+    (*path,), reason = first_invalid(error)
+    path[:1] = [written.get(str(part), part) for part in path[:1]]
     return ": ".join(filter(None, (".".join(quoted_name(str(part)) for part in path) or otherwise, reason)))
 
 

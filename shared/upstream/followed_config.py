@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +31,8 @@ KEPT_S = 90
 STATE_BYTES = 256 << 10
 """The largest state in Redis; left-out entries beyond it are not shown."""
 
+_SHOWN_KEYS = 5
+
 FILE_NAME = "followed-mcp-json.json"
 KEY = "toolscale:mcp-json"
 
@@ -38,6 +40,7 @@ KEY = "toolscale:mcp-json"
 class FollowedConfig(BaseModel):
     """The followed file, the number of its usable servers, and its left-out entries.
 
+    `switched_off` counts entries that should not run, and `repeated` are keys that the file has twice.
     `problem` is the reason why the whole file is unusable now; `servers` and `left_out` are then of its last content.
     """
 
@@ -46,6 +49,8 @@ class FollowedConfig(BaseModel):
     path: str
     servers: int = 0
     left_out: tuple[EntryProblem, ...] = ()
+    switched_off: int = 0
+    repeated: tuple[str, ...] = ()
     problem: str | None = None
 
     @property
@@ -54,7 +59,15 @@ class FollowedConfig(BaseModel):
         if self.problem:
             return f"{self.problem}; the last usable content stays in use"
         left_out = f"; left out: {len(self.left_out)}" if self.left_out else ""
-        return f"{self.path}: {self.servers} usable servers{left_out}"
+        off = f"; switched off: {self.switched_off}" if self.switched_off else ""
+        repeated = f"; {repeated_keys(self.repeated)}" if self.repeated else ""
+        return f"{self.path}: {self.servers} usable servers{left_out}{off}{repeated}"
+
+
+def repeated_keys(keys: Sequence[str]) -> str:
+    """Return a warning about keys that a file has twice."""
+    more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
+    return f"twice in the file, so that only the last one counts: {', '.join(keys[:_SHOWN_KEYS])}{more}"
 
 
 class FollowedConfigStore(Protocol):

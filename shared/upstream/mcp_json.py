@@ -4,41 +4,43 @@
                     "docs": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}}}}
 
 VS Code uses `servers` instead of `mcpServers`, and comments. `${VAR}`, `${VAR:-default}` and `${env:VAR}` are replaced
-from the environment. An entry may have `groups`, `labels` and options for Toolscale; `disabled: true` skips it, in the
-spelling of any client.
+from the environment. An entry may have `groups`, `labels` and options for Toolscale; `disabled: true` skips it. Its
+keys may have the spelling of any client: `shared.upstream.spellings` has the table.
 This file is the only source of commands: an event cannot contain a command.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast
 
-import json5
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
-    StringConstraints,
     TypeAdapter,
     ValidationError,
     field_validator,
 )
 
-from shared.catalog import OPERATOR_SOURCE
+from shared.catalog import NAME_LABEL, OPERATOR_SOURCE
 from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
+from shared.quoting import encodable
+from shared.server_ids import server_id
 from shared.service.files import FileSignature, file_signature
 from shared.upstream.auth import OF_SERVICE, UNREGISTERED
+from shared.upstream.documents import Document, parse_json, read_text
 from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions, restricts_tools
+from shared.upstream.spellings import SPELLINGS, is_switch, is_switched_off, spelled
 from shared.upstream.target import PROJECT, HttpTarget, StdioTarget, Target
 from shared.validation import first_problem
 
@@ -50,40 +52,25 @@ SERVERS_KEYS = ("mcpServers", "servers")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _ANY_LIST = TypeAdapter(list[Any])
 _ANY_OBJECT = TypeAdapter(dict[str, Any])
-_ENTRY_KEYS = OPTION_KEYS | frozenset(
-    (
-        "type",
-        "transport",
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "serverUrl",
-        "headers",
-        "groups",
-        "labels",
-        "disabled",
-    )
-)
+_ENTRY_KEYS = OPTION_KEYS | SPELLINGS | frozenset(("groups", "labels", "disabled", "enabled", "isActive"))
 _SIMILAR = 0.8
-_ENABLED, _FALSE = ("enabled", "enable", "isActive", "active"), ("false", "0", "no", "off")
-_DISABLED, _TRUE = ("disabled", "disable"), ("true", "1", "yes", "on")
+_LONGEST_LABEL = 200
 _LEFTOVER = re.compile(r"\$\{[^}]*\}")
 
 
 class EntryProblem(BaseModel):
-    """An unusable entry of a file, and the reason."""
+    """An unusable entry of a file, and the reason. With `has_no_id`, another entry has its id."""
 
     model_config = ConfigDict(frozen=True)
 
-    name: str
+    name: Annotated[str, BeforeValidator(encodable)]
     reason: str
+    has_no_id: bool = False
 
     @property
     def server_id(self) -> str:
-        """Return the id that the server of this entry would have."""
-        return server_id(self.name)
+        """Return the id that the server of this entry would have; a text that is no id if it can have none."""
+        return f"{self.name} (without an id)" if self.has_no_id else server_id(self.name)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -94,7 +81,8 @@ class Config:
     """The valid servers of a file with their targets, and the problems of the others.
 
     `named` contains the ids of all servers that should run, also those with a problem. `entries` has the entries of the
-    valid ones as they are written, and `options` what they set, both by server id.
+    valid ones in one spelling, and `options` what they set, both by server id. `switched_off` are the names of
+    others, and `repeated` the keys that the file has twice.
     """
 
     announcements: tuple[ServerAnnouncement, ...] = ()
@@ -103,6 +91,8 @@ class Config:
     named: frozenset[str] = frozenset()
     entries: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     options: Mapping[str, ServerOptions] = field(default_factory=dict[str, ServerOptions])
+    switched_off: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     def events(self) -> list[ServerUp]:
         """Return a server-up event for each usable server."""
@@ -116,20 +106,16 @@ def _http_url(url: str) -> str:
 
 
 class Entry(OptionKeys):
-    """One server of the file; keys for clients only are ignored."""
+    """One server of the file, as `spelled` returns it; keys for clients only are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = Field(
-        None, validation_alias=AliasChoices("type", "transport")
-    )
-    command: Annotated[str, StringConstraints(min_length=1)] | None = None
+    type: Literal["stdio", "http", "sse"] | None = None
+    command: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict[str, str])
     cwd: str | None = None
-    url: Annotated[str, AfterValidator(_http_url)] | None = Field(
-        None, validation_alias=AliasChoices("url", "serverUrl")
-    )
+    url: Annotated[str, AfterValidator(_http_url)] | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     groups: frozenset[Group] = frozenset()
     labels: dict[Label, Label] = Field(default_factory=dict[Label, Label])
@@ -198,7 +184,7 @@ class ConfigFile:
             return self._options.get(server_id)
 
     def entry(self, server_id: str, /) -> object:
-        """Return the entry of a server as it is written in the file; None while it, or the file, is invalid."""
+        """Return the entry of a server in one spelling; None while it, or the file, is invalid."""
         with self._lock:
             found = self._current()
         return found.entries.get(server_id) if isinstance(found, Config) else None
@@ -226,56 +212,69 @@ def read_config(path: Path, environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigInvalid: the file cannot be read, is not JSON, or has neither `mcpServers` nor `servers`.
     """
-    return config_of(_entries(path), environ)
+    document = read_document(path)
+    return config_of(_servers_of(path, document.value), environ, document.repeated)
 
 
-def config_of(entries: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
+def config_of(entries: Mapping[str, Any], environ: Mapping[str, str], repeated: tuple[str, ...] = ()) -> Config:
     """Return the servers of these entries, which are those of an `mcp.json` by name."""
     announcements: list[ServerAnnouncement] = []
     targets: dict[str, Target] = {}
     problems: list[EntryProblem] = []
-    named: set[str] = set()
-    written: dict[str, object] = {}
+    named: dict[str, str] = {}
+    known: dict[str, object] = {}
     options: dict[str, ServerOptions] = {}
+    switched_off: list[str] = []
     for name, raw in entries.items():
-        if is_disabled(raw):  # checked before variables are expanded, since a disabled entry may lack them
-            continue
-        named.add(server_id(name))
+        own_id = server_id(name)
         try:
+            # before variables are expanded, since an entry that is switched off may lack them
+            if is_switched_off(name, raw):
+                switched_off.append(name)
+                continue
+            if (other := named.setdefault(own_id, name)) != name:
+                reason = f"its id {own_id!r} is that of the entry {other!r}; rename one of them"
+                problems.append(EntryProblem(name=name, reason=reason, has_no_id=True))
+                continue
             announcement, target, its_options = read_entry(name, raw, environ)
-            if announcement.server_id in targets:
-                raise ConfigInvalid(f"{name}: a server {announcement.server_id!r} is there already")
             announcements.append(announcement)
-            targets[announcement.server_id], written[announcement.server_id] = target, raw
-            options[announcement.server_id] = its_options
+            targets[own_id], options[own_id] = target, its_options
+            known[own_id] = spelled(name, raw).entry
         except ConfigInvalid as error:
+            named.setdefault(own_id, name)
             problems.append(EntryProblem(name=name, reason=str(error).removeprefix(f"{name}: ")))
-    return Config(tuple(announcements), targets, tuple(problems), frozenset(named), written, options)
+    return Config(
+        *(tuple(announcements), targets, tuple(problems), frozenset(named), known, options),
+        *(tuple(switched_off), repeated),
+    )
 
 
-def read_entry(name: str, raw: object, environ: Mapping[str, str]) -> tuple[ServerAnnouncement, Target, ServerOptions]:
+def read_entry(
+    name: str, raw: object, environ: Mapping[str, str], written: Mapping[str, str] = MappingProxyType({})
+) -> tuple[ServerAnnouncement, Target, ServerOptions]:
     """Return the announcement, the target and the options of a server.
+
+    `written` are the keys of the file, if the entry is spelled already.
 
     Raises:
         ConfigInvalid: the entry is invalid; the message begins with the server and quotes no value.
     """
     _reject_misspelt_keys(name, raw)
+    known, keys = spelled(name, raw)
     try:
-        entry = Entry.model_validate(_expand(raw, environ, name))
-        written = str(_value_of(raw, "url") or _value_of(raw, "serverUrl"))
-        announcement, target = _server(name, entry, _shown(entry.url, written))
-        return announcement, target, entry.options(is_stateful=entry.labels.get(STATEFUL) == "true")
+        # again, since a variable may have another spelling of the type
+        entry = Entry.model_validate(spelled(name, _expand(known, environ, name)).entry)
+        announcement, target = _server(name, entry, _shown(entry.url, str(known.get("url"))))
     except ValidationError as error:
-        raise ConfigInvalid(f"{name}: {first_problem(error, 'entry')}") from error
-    except RecursionError as error:
-        raise ConfigInvalid(f"{name}: nested too deeply") from error
+        raise ConfigInvalid(f"{name}: {first_problem(error, 'entry', {**keys, **written})}") from error
+    return announcement, target, entry.options(is_stateful=entry.labels.get(STATEFUL) == "true")
 
 
 def _reject_misspelt_keys(name: str, raw: object) -> None:
     """Reject a key that resembles a missing key of an entry, or that may restrict tools; others belong to clients."""
     entry = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
     keys = frozenset(entry)
-    for key in sorted(keys - _ENTRY_KEYS):
+    for key in sorted(key for key in keys - _ENTRY_KEYS if not is_switch(key)):
         if meant := _similar(key, _ENTRY_KEYS - keys):
             raise ConfigInvalid(f"{name}: there is no key {key!r}; did you mean {meant!r}?")
         if restricts_tools(key, entry[key]):
@@ -286,15 +285,6 @@ def _similar(key: str, known: Collection[str]) -> str | None:
     by_lower_case = {name.lower(): name for name in sorted(known)}
     similar = get_close_matches(key.lower(), by_lower_case, n=1, cutoff=_SIMILAR)
     return by_lower_case[similar[0]] if similar else None
-
-
-def is_disabled(raw: object) -> bool:
-    """Return whether an entry is disabled, in the spelling of any client; the value may be a text."""
-    return any(
-        str(_value_of(raw, key)).lower() in values
-        for keys, values in ((_DISABLED, _TRUE), (_ENABLED, _FALSE))
-        for key in keys
-    )
 
 
 def variables_of(raw: object) -> frozenset[str]:
@@ -309,13 +299,7 @@ def variables_of(raw: object) -> frozenset[str]:
     return frozenset()
 
 
-def server_id(name: str) -> str:
-    """Return the id of a configured server: its name, with `-` for characters that are invalid in an id."""
-    return re.sub(r"[^A-Za-z0-9._/@-]+", "-", name).strip("-._/@") or "server"
-
-
-def _entries(path: Path) -> dict[str, Any]:
-    document = read_document(path)
+def _servers_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     for key in SERVERS_KEYS:
         if isinstance(document.get(key), dict):
             return cast("dict[str, Any]", document[key])
@@ -324,55 +308,43 @@ def _entries(path: Path) -> dict[str, Any]:
     raise ConfigInvalid(f"{expected} in place of {similar[0]!r}" if similar else expected)
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """Return the object in a file of JSON, or of JSON with comments and trailing commas.
+def read_document(path: Path) -> Document:
+    """Return the object in a file of JSON, or of JSON with comments and trailing commas; an empty file has none.
 
     Raises:
         ConfigInvalid: the file cannot be read, is not JSON, or is JSON of another kind.
     """
     try:
-        document: object = _parse(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
+        document = parse_json(read_text(path))
     except ValueError as error:
-        # json5 writes `<string>:1 Unexpected end of input at column 2`
-        place = re.fullmatch(r"<string>:(\d+) (.+) at column (\d+)", str(error), re.DOTALL)
-        reason = f"line {place[1]}, column {place[3]}: {place[2].lower()}" if place else error
-        raise ConfigInvalid(f"{path}: not JSON: {reason}") from error
+        raise ConfigInvalid(f"{path}: not JSON: {error}") from error
     except RecursionError as error:
         raise ConfigInvalid(f"{path}: nested too deeply") from error
-    if not isinstance(document, dict):
+    if not isinstance(document.value, dict):
         raise ConfigInvalid(f"{path}: expected an object with 'mcpServers' (Claude, Cursor) or 'servers' (VS Code)")
-    return cast("dict[str, Any]", document)
-
-
-def _parse(text: str) -> object:
-    try:
-        return json.loads(text)  # json5 took 3 s for 129 KB, and a client's file may have megabytes
-    except ValueError:
-        return json5.loads(text)
-
-
-def _value_of(raw: object, key: str) -> object:
-    return cast("dict[str, object]", raw).get(key) if isinstance(raw, dict) else None
+    return document
 
 
 def _server(name: str, entry: Entry, shown: str | None) -> tuple[ServerAnnouncement, Target]:
     own_id = server_id(name)
-    if entry.command is not None and entry.type in (None, "stdio"):
+    labels = entry.labels if own_id == name else {NAME_LABEL: encodable(name)[:_LONGEST_LABEL], **entry.labels}
+    if entry.type == "stdio" or (entry.type is None and entry.command is not None):
+        if entry.command is None:
+            raise ConfigInvalid(f"{name}: a server of type stdio needs a 'command'")
         if entry.auth != OF_SERVICE or entry.oauth != UNREGISTERED:
             raise ConfigInvalid(f"{name}: auth and oauth are for servers behind a URL")
         target: Target = StdioTarget(entry.command, entry.args, entry.env, entry.cwd)
-        announced = ServerAnnouncement(server_id=own_id, transport="stdio", groups=entry.groups, labels=entry.labels)
+        announced = ServerAnnouncement(server_id=own_id, transport="stdio", groups=entry.groups, labels=labels)
         return announced, target
     if entry.url is None:
-        raise ConfigInvalid(f"{name}: expected a 'command' (stdio) or a 'url' (HTTP)")
+        expected = (
+            f"type {entry.type} needs a 'url'" if entry.type else "expected a 'command' (stdio) or a 'url' (HTTP)"
+        )
+        raise ConfigInvalid(f"{name}: {expected}")
     if any(PROJECT in text for text in (entry.url, *entry.headers.values())):
         raise ConfigInvalid(f"{name}: {PROJECT} is for servers with a 'command'; write the URL without it")
     transport: Literal["sse", "streamable-http"] = "sse" if entry.type == "sse" else "streamable-http"
-    announced = ServerAnnouncement(
-        server_id=own_id, transport=transport, url=shown, groups=entry.groups, labels=entry.labels
-    )
+    announced = ServerAnnouncement(server_id=own_id, transport=transport, url=shown, groups=entry.groups, labels=labels)
     return announced, HttpTarget(entry.url, transport, entry.headers)
 
 

@@ -121,20 +121,21 @@ def test_a_format_that_is_not_understood_is_named_with_the_file(
 
 
 @pytest.mark.parametrize(
-    ("client", "entry"),
+    ("client", "entry", "key"),
     [
-        (Client.CODEX, "[mcp_servers.odd]\nurl = 'http://h'\nhttp_headers = 3\n"),
-        (Client.OPENCODE, '{"mcp": {"odd": {"type": "local", "command": {"a": 1}}}}'),
-        (Client.GOOSE, "extensions: {odd: {type: stdio, cmd: x, envs: [1]}}"),
+        (Client.CODEX, "[mcp_servers.odd]\nurl = 'http://h'\nhttp_headers = 3\n", "http_headers"),
+        (Client.OPENCODE, '{"mcp": {"odd": {"type": "local", "command": {"a": 1}}}}', "command"),
+        (Client.GOOSE, "extensions: {odd: {type: stdio, cmd: x, envs: [1]}}", "envs"),
     ],
 )
-def test_an_entry_of_another_shape_is_named(home: Path, write: Write, client: Client, entry: str) -> None:
+def test_an_entry_of_another_shape_is_named(home: Path, write: Write, client: Client, entry: str, key: str) -> None:
     write(FIXTURES[client].path, entry)
 
     findings = found(home)
 
     assert findings.servers == ()
-    assert [skipped.reason for skipped in findings.skipped] == ["odd: this is not a format that Toolscale reads"]
+    (skipped,) = findings.skipped
+    assert skipped.reason.startswith(f"odd: {key}: expected ")
 
 
 def test_a_files_servers_of_continue_are_found_in_its_directories(home: Path, write: Write) -> None:
@@ -251,7 +252,7 @@ def test_a_command_with_relative_paths_is_started_in_its_project(
         ({"url": "http://h", "headersHelper": "x"}, "a program makes its headers"),
         ({"type": "ws", "url": "ws://h"}, "type: "),
         ({}, "expected a 'command' (stdio) or a 'url' (HTTP)"),
-        ("text", "expected an object"),
+        ("text", "entry: expected an object"),
     ],
 )
 def test_what_cannot_be_taken_over_is_named_with_the_reason(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from shared.errors import AddressForbidden, ConfigInvalid, EventInvalid, IntentsUnavailable
@@ -209,6 +210,17 @@ def test_an_entry_that_cannot_be_used_is_left_as_it_is(followed: Followed) -> No
         assert followed.poll() == []
 
     assert [line["reason"] for line in logs] == ["a: the environment variable NOT_SET is not set"]
+
+
+def test_a_metric_counts_the_left_out_entries_of_the_file_as_it_is_now(followed: Followed) -> None:
+    counts: list[float | None] = []
+
+    for document in ({"a": at(1), "b": {"comand": "x"}, "c": {}}, {"a": at(1), "b": {"comand": "x"}}, {"a": at(1)}):
+        write(followed.path, **document)
+        followed.poll()
+        counts.append(REGISTRY.get_sample_value("toolscale_entries_left_out"))
+
+    assert counts == [2, 1, 0]
 
 
 def test_the_followed_file_and_its_left_out_entries_are_stored(followed: Followed) -> None:

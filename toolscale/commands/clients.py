@@ -14,10 +14,10 @@ from rich.text import Text
 
 from shared.errors import ConfigInvalid
 from shared.quoting import printable
+from shared.server_ids import server_id
 from shared.settings import Settings, load_settings
 from shared.text.tokens import PROFILE
 from shared.upstream.masking import masked, masked_servers
-from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import DataDirOption, JsonOption
 from toolscale.console import err, number_columns, print_json, print_lines, print_notes, print_table, thousands
 from toolscale.mcp_clients.clients import (
@@ -255,7 +255,7 @@ def _move(
     skipped = (
         each.reason.partition(":")[0]
         for each in found.skipped
-        if each.file.client is client and each.file.project is None
+        if each.file.client is client and each.file.project is None and each.kind != "repeated"
     )
     return _Move(
         connecting(client, this_machine(), _own_entry(client, settings), moved),
@@ -295,11 +295,16 @@ def _remarks(imported: _Import) -> Iterator[str]:
         server = outcome.server
         project = server.project if server.project and server.project not in server.file.path.parents else None
         origin = f"{server.file.title}, {server.file.path}{f', for {project}' if project else ''}"
-        yield f"{_BECAME[outcome.became].format(outcome=outcome)} ({origin})"
+        known_as = outcome.became == "there already" and outcome.name != server.server_id
+        also = f", found as {server.server_id}" if known_as else ""
+        yield f"{_BECAME[outcome.became].format(outcome=outcome)}{also} ({origin})"
         if server.unset:
             yield f"  not set here, required where Toolscale runs: {', '.join(server.unset)}"
     for skipped in imported.found.skipped:
-        yield f"cannot be imported: {skipped.reason} ({skipped.file.title}, {skipped.file.path})"
+        means = "" if skipped.kind == "repeated" else "cannot be imported: "
+        yield f"{means}{skipped.reason} ({skipped.file.title}, {skipped.file.path})"
+    if switched_off := [each for each in imported.found.skipped if each.kind == "switched off"]:
+        yield f"switched off: {len(switched_off)}"
     if ignored := sorted(frozenset[str]().union(*(server.without_effect for server in imported.found.servers))):
         yield f"without effect in Toolscale: {', '.join(ignored)}"
 
@@ -398,7 +403,12 @@ def _as_object(
         ],
         "without_effect": sorted(frozenset[str]().union(*(each.without_effect for each in imported.found.servers))),
         "left_out": [
-            {"reason": skipped.reason, "client": skipped.file.client, "path": str(skipped.file.path)}
+            {
+                "reason": skipped.reason,
+                "kind": skipped.kind.replace(" ", "_"),
+                "client": skipped.file.client,
+                "path": str(skipped.file.path),
+            }
             for skipped in imported.found.skipped
         ],
     }

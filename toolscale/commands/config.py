@@ -10,8 +10,8 @@ import typer
 
 from shared.errors import ConfigInvalid, ServerUnknown
 from shared.quoting import printable
+from shared.server_ids import server_id
 from shared.settings import load_settings
-from shared.upstream.mcp_json import server_id
 from toolscale.commands.options import (
     CommandArgument,
     DataDirOption,
@@ -66,6 +66,8 @@ def add(
         raise ConfigInvalid(f"{name}: {target.path} has another server of this name; `toolscale remove` removes it")
     if server.unset:
         print_notes(f"Required where Toolscale runs: {', '.join(server.unset)}")
+    if outcome.name != server.server_id:
+        print_notes(printable(f"{server.server_id} is not added: {outcome.name} is the same server."))
     _write(target, merged.servers, outcome.name, outcome.became, as_json=as_json)
 
 
@@ -74,7 +76,9 @@ def remove(
 ) -> None:
     """Remove a server from the mcp.json that `toolscale serve` follows, and keep a backup of the file."""
     target = read_mcp_json(config_path(load_settings(mcp_config=config, data_dir=data_dir)))
-    remaining = {key: entry for key, entry in target.servers.items() if server_id(key) != server_id(name)}
+    # of two names with one id, the name that is written
+    leaving = {name} & target.servers.keys() or {key for key in target.servers if server_id(key) == server_id(name)}
+    remaining = {key: entry for key, entry in target.servers.items() if key not in leaving}
     if len(remaining) == len(target.servers):
         raise ServerUnknown.near(name, map(server_id, target.servers))
     _write(target, remaining, server_id(name), "removed", as_json=as_json)

@@ -175,7 +175,13 @@ def _left_out(server_id: str) -> Row:
         *("last_error", "conflict"),
     )
     none: Row = {"failures": 0, "unaccepted": 0, "is_failing": False, "groups": []}
-    return {"server_id": server_id, "set": server_id, "state": "left out", **dict.fromkeys(absent), **none}
+    return {
+        "server_id": server_id,
+        "set": server_id,
+        "state": "left out",
+        **dict.fromkeys(absent),
+        **none,
+    }
 
 
 def _sets_with(server: str, sets: Sequence[Set]) -> list[Set]:
@@ -238,7 +244,7 @@ def cells_of(servers: Set) -> list[str]:
     due_at = min((row["next_reconcile_at"] for row in servers if row["next_reconcile_at"] is not None), default=None)
     is_entry = servers[0]["state"] == "left out"  # no server yet
     return [
-        printable(servers[0]["server_id"]) + (f" × {len(servers)}" if len(servers) > 1 else ""),
+        printable(_names(servers[0])) + (f" × {len(servers)}" if len(servers) > 1 else ""),
         _states(servers),
         thousands(_tools(servers)),
         thousands(_sum(servers, "tokens")),
@@ -246,6 +252,13 @@ def cells_of(servers: Set) -> list[str]:
         "" if is_entry else ago(listed_at),
         "" if is_entry else "when announced" if due_at is None else ahead(due_at),
     ]
+
+
+def _names(row: Row) -> str:
+    """Return the id of a server, and the name that its operator wrote, if it is another."""
+    server_id: str = row["server_id"]
+    name = row.get("name", server_id)  # a service of an earlier release has none
+    return server_id if name == server_id else f"{server_id} ({name})"
 
 
 def _states(servers: Set) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +22,7 @@ from shared.settings import PREFIX, REMOVED, Settings, removed_settings
 from shared.text import BUNDLED_MODEL
 from shared.text.embedding import FastEmbedder
 from shared.text.tokens import VOCABULARIES, bundled_vocabularies, check_vocabulary
-from shared.upstream.followed_config import read_followed_config
+from shared.upstream.followed_config import read_followed_config, repeated_keys
 from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.target import StdioTarget, credentials_of, program_problem
 from toolscale.mcp_clients.files import config_path
@@ -140,6 +140,7 @@ def check_config(settings: Settings) -> Iterator[Finding]:
             yield ok("mcp.json", f"{followed.summary}; a Toolscale process follows it")
         for entry in followed.left_out:
             yield problem("mcp.json", f"left out: {entry}", f"correct the entry in {followed.path}")
+        yield from _check_keys(followed.repeated, followed.path)
         with suppress(ConfigInvalid):  # on another machine, or reported above
             yield from _check_programs(read_config(Path(followed.path), os.environ))
         if Path(followed.path) == path.resolve() or not settings.mcp_config:
@@ -156,10 +157,17 @@ def _check_entries(path: Path) -> Iterator[Finding]:
     except ConfigInvalid as error:
         yield problem("mcp.json", str(error), "correct the file, or name another with TOOLSCALE_MCP_CONFIG")
         return
-    yield ok("mcp.json", f"{path}: {len(config.announcements)} usable servers")
+    off = f"; switched off: {len(config.switched_off)}" if config.switched_off else ""
+    yield ok("mcp.json", f"{path}: {len(config.announcements)} usable servers{off}")
+    yield from _check_keys(config.repeated, path)
     for entry in config.problems:
         yield problem("mcp.json", str(entry), f"correct the entry in {path}")
     yield from _check_programs(config)
+
+
+def _check_keys(repeated: Sequence[str], path: Path | str) -> Iterator[Finding]:
+    if repeated:
+        yield warning("mcp.json", repeated_keys(repeated), f"remove or rename one of both in {path}")
 
 
 def _check_programs(config: Config) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from query.catalogue import Catalogue
 from shared.catalog import Scope
 from shared.errors import IndexUnavailable, IntentsUnavailable
-from shared.upstream.followed_config import FollowedConfig
+from shared.upstream.followed_config import FollowedConfig, repeated_keys
 from shared.upstream.target import STDIO_START_TIMEOUT_S
 from toolscale.client.wait import ReconcileResult, patience_s, wait_for
 from toolscale.embedded.composition import Embedded
@@ -69,5 +69,9 @@ def summary(
     bad = [result for result in results if not result.is_good]
     listed = f"Listed {len(results) - len(bad):,} of {len(results):,} servers"
     totals = f"{listed}: {tools:,} tools, of {tokens:,} tokens, are searchable."
-    left_out = followed.left_out if followed else ()
-    return [totals, *(f"  {result.sentence}" for result in bad), *(f"  left out: {entry}" for entry in left_out)]
+    lines = [totals, *(f"  {result.sentence}" for result in bad)]
+    if followed:
+        lines += [f"  left out: {entry}" for entry in followed.left_out]
+        lines += [f"  switched off: {followed.switched_off}"] if followed.switched_off else []
+        lines += [f"  {repeated_keys(followed.repeated)}"] if followed.repeated else []
+    return lines

@@ -95,7 +95,13 @@ CLIENTS: Mapping[Client, ClientForm] = {
     Client.CLAUDE_DESKTOP: ClientForm(
         "Claude Desktop", ("{programs}/Claude/claude_desktop_config.json",), _stdio(), None
     ),
-    Client.CURSOR: ClientForm("Cursor", ("{project}/.cursor/mcp.json", "{home}/.cursor/mcp.json"), _stdio(), _http()),
+    Client.CURSOR: ClientForm(
+        "Cursor",
+        ("{project}/.cursor/mcp.json", "{home}/.cursor/mcp.json"),
+        _stdio(),
+        _http(),
+        tool_prefix="Mcp({}:",
+    ),
     Client.VSCODE: ClientForm(
         "VS Code",
         (
@@ -139,6 +145,7 @@ CLIENTS: Mapping[Client, ClientForm] = {
         _stdio(),
         _http("httpUrl"),
         read=entries.gemini,
+        tool_prefix="{}__",
     ),
     Client.ZED: ClientForm(
         "Zed",
@@ -147,6 +154,7 @@ CLIENTS: Mapping[Client, ClientForm] = {
         _http(),
         key="context_servers",
         read=entries.zed,
+        tool_prefix="mcp:{}:",
     ),
     Client.CODEX: ClientForm(
         "Codex",
@@ -184,6 +192,7 @@ CLIENTS: Mapping[Client, ClientForm] = {
         _http("uri", **_GOOSE, type="streamable_http"),
         key="extensions",
         read=entries.goose,
+        tool_prefix="{}__",
     ),
     Client.OPENCODE: ClientForm(
         "opencode",

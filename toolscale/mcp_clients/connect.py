@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import ConfigInvalid
+from shared.server_ids import server_id
 from shared.upstream.masking import masked_servers
-from shared.upstream.mcp_json import server_id
 from toolscale.mcp_clients.clients import CLIENTS, NAME, Client, Machine, file_to_connect
 from toolscale.mcp_clients.editing import Entry, edited, servers_in, syntax_of
 from toolscale.mcp_clients.files import backups_of
@@ -74,8 +74,10 @@ def _file(client: Client, machine: Machine) -> tuple[Path, str, str]:
     path = file_to_connect(client, machine)
     try:
         text = path.read_bytes().decode("utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:  # an edit would change the encoding for the client
+        raise ConfigInvalid(f"{path}: cannot be edited, since it is not UTF-8; save it as UTF-8") from error
     return path, CLIENTS[client].key, text
 
 

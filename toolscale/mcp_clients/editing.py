@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from shared.errors import ConfigInvalid
+from shared.upstream.documents import hint
 from toolscale.mcp_clients import jsonc, toml, yaml
 
 UNKNOWN = "is not a format that Toolscale reads"
@@ -52,7 +53,11 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         document: object = syntax_of(path).parse(plain) if plain.strip() else {}
     except ValueError as error:
-        raise ConfigInvalid(f"{path}: {UNKNOWN}: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        cure = "" if syntax_of(path) is jsonc else hint(plain, reason)
+        raise ConfigInvalid(f"{path}: {UNKNOWN}: {reason}{cure}") from error
+    except RecursionError as error:
+        raise ConfigInvalid(f"{path}: nested too deeply") from error
     if not isinstance(document, dict):
         raise ConfigInvalid(f"{path}: {UNKNOWN}")
     return cast("dict[str, Any]", document)

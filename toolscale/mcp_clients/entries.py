@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from shared.errors import ConfigInvalid
 from shared.upstream.options import OPTION_KEYS, ServerOptions, restricts_tools
+from shared.upstream.spellings import SPELLINGS, is_switch
 
 Object = Mapping[str, Any]
 
-OPERATORS_OWN = ("groups", "labels", "disabled")
+OPERATORS_OWN = ("groups", "labels")
 """Keys that an operator adds to an entry; a new definition keeps them."""
 
 # The keys of clients for the tools of a server: names alone that it may have, and names that it may not.
@@ -24,24 +25,15 @@ _INCLUDING = (
 _EXCLUDING = ("excludeTools", "disabledTools", "disabled_tools", "excludedTools")
 
 # The keys of clients that the functions below read, and those without a meaning for Toolscale.
-_UNDERSTOOD = OPTION_KEYS | frozenset(
-    (
-        *(
-            "type",
-            "transport",
-            "transportType",
-            "command",
-            "args",
-            "env",
-            "cwd",
-            "url",
-            "serverUrl",
-            "httpUrl",
-            "headers",
-        ),
-        *("enabled", "isActive", "disabled", "groups", "labels", "name", "description", "source", "bundled", "uses"),
-        *("env_vars", "http_headers", "env_http_headers", "bearer_token_env_var", "requestOptions"),
-        *("cmd", "envs", "env_keys", "uri", "environment", *_INCLUDING, *_EXCLUDING),
+_UNDERSTOOD = (
+    OPTION_KEYS
+    | SPELLINGS
+    | frozenset(
+        (
+            *("groups", "labels", "name", "description", "source", "bundled", "uses"),
+            *("env_vars", "env_http_headers", "bearer_token_env_var", "requestOptions", "env_keys"),
+            *(*_INCLUDING, *_EXCLUDING),
+        )
     )
 )
 
@@ -57,24 +49,20 @@ class NotImportable(Exception):
 
 
 def mcp_json(entry: Object) -> Object:
-    """Return an entry of the many clients with an `mcp.json`."""
-    kind = entry.get("type") or entry.get("transport")
-    return {**entry, "type": "stdio" if kind == "local" else kind}
+    """Return an entry of the many clients with an `mcp.json`. This function and the others get it as `spelled`."""
+    return entry
 
 
 def cline(entry: Object) -> Object:
     """Return an entry of Cline, which takes a URL for SSE, and counts seconds."""
-    kind = entry.get("type") or entry.get("transportType") or "sse"
-    is_remote = entry.get("url") and not entry.get("command")
-    return {**entry, **({"type": kind} if is_remote else {}), "timeout": _in_ms(entry.get("timeout"))}
+    is_sse = "url" in entry and "command" not in entry and "type" not in entry
+    return {**entry, **({"type": "sse"} if is_sse else {}), "timeout": _in_ms(entry.get("timeout"))}
 
 
 def gemini(entry: Object) -> Object:
-    """Return an entry of Gemini CLI, which has a key for each transport."""
-    if url := entry.get("httpUrl"):
-        entry = {key: value for key, value in entry.items() if key != "httpUrl"} | {"type": "http", "url": url}
-    elif entry.get("url"):
-        entry = {**entry, "type": entry.get("type") or "sse"}
+    """Return an entry of Gemini CLI, which takes `url` for SSE; `httpUrl` sets the type."""
+    if "url" in entry:
+        entry = {"type": "sse", **entry}
     return _with_texts(entry, lambda text: re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", text))
 
 
@@ -90,12 +78,12 @@ def zed(entry: Object) -> Object:
 
 def codex(entry: Object) -> Object:
     """Return an entry of Codex, which names variables in place of their values."""
-    listed: list[Any] = entry.get("env_vars", [])
+    listed: list[Any] = _part(entry, "env_vars", list)
     names = [each if isinstance(each, str) else str(each["name"]) for each in listed]
-    headers = {**entry.get("http_headers", {}), **_references(entry.get("env_http_headers", {}))}
+    headers = {**_part(entry, "headers", dict), **_references(_part(entry, "env_http_headers", dict))}
     if token := entry.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{token}}}"
-    env = _references({name: name for name in names}) | {**entry.get("env", {})}
+    env = _references({name: name for name in names}) | {**_part(entry, "env", dict)}
     return _connection(entry) | {"env": env, "headers": headers}
 
 
@@ -108,41 +96,24 @@ def continue_(entry: Object) -> Object:
             f"Continue fills in {secret.group()}; add it by hand with ${{{secret[1]}}}, "
             "and set that variable where Toolscale runs"
         )
-    options: Object = entry.get("requestOptions") or {}
-    return _connection(_scalars_as_texts(entry)) | {"headers": options.get("headers")}
+    return {"headers": _part(entry, "requestOptions", dict).get("headers")} | _connection(entry)
 
 
 def goose(entry: Object) -> Object:
-    """Return an entry of Goose."""
-    kind = entry.get("type")
-    if kind not in ("stdio", "sse", "streamable_http"):
+    """Return an entry of Goose, which counts seconds."""
+    if (kind := entry.get("type")) not in ("stdio", "sse", "http"):
         raise NotImportable(f"it is part of Goose ({kind})")
-    entry = _scalars_as_texts(entry)
-    return {
-        "type": "http" if kind == "streamable_http" else kind,
-        "command": entry.get("cmd"),
-        "args": entry.get("args"),
-        "env": _references({name: name for name in entry.get("env_keys") or ()}) | {**(entry.get("envs") or {})},
-        "url": entry.get("uri"),
-        "headers": entry.get("headers"),
-        "timeout": _in_ms(entry.get("timeout")),
-    }
+    env = _references({name: name for name in _part(entry, "env_keys", list)}) | {**_part(entry, "env", dict)}
+    return _connection(entry) | {"env": env, "timeout": _in_ms(entry.get("timeout"))}
 
 
 def opencode(entry: Object) -> Object:
     """Return an entry of opencode."""
     if file := re.search(r"\{file:[^}]*\}", str(entry)):
         raise NotImportable(f"a value is in a file ({file.group()}); write it in `env` or `headers` instead")
-    words = entry.get("command") or ()
     limits = entry.get("timeout")  # a number is the time of a listing
-    found = {
-        "command": words[0] if words else None,
-        "args": list(words[1:]),
-        "env": entry.get("environment"),
-        "url": entry.get("url"),
-        "headers": entry.get("headers"),
-        "oauth": entry.get("oauth"),
-        "timeout": cast("Object", limits).get("request") if isinstance(limits, dict) else None,
+    found = _connection(entry) | {
+        "timeout": cast("Object", limits).get("request") if isinstance(limits, dict) else None
     }
     return _with_texts(found, lambda text: re.sub(r"\{env:(\w+)\}", r"${\1}", text))
 
@@ -202,7 +173,7 @@ def denied_tools(prefix: str, denied: Iterable[str]) -> list[str]:
         tool, head = name.removeprefix(prefix), re.split(r"[*?\[]", name)[0]
         if name.startswith(prefix) and tool.strip("*"):
             found.append(tool)
-        elif name.startswith(prefix) or name == prefix.rstrip("_") or (head != name and prefix.startswith(head)):
+        elif name.startswith(prefix) or name == prefix.rstrip("_:") or (head != name and prefix.startswith(head)):
             raise NotImportable(f"its client denies its tools by {name!r}")
     return found
 
@@ -220,7 +191,11 @@ def option_keys(options: ServerOptions) -> dict[str, Any]:
 
 def without_effect(raw: Object) -> frozenset[str]:
     """Return the keys of a client's entry that Toolscale does not take over, and that restrict nothing."""
-    return frozenset(key for key, value in raw.items() if key not in _UNDERSTOOD and value not in (None, False, [], {}))
+    return frozenset(
+        key
+        for key, value in raw.items()
+        if key not in _UNDERSTOOD and not is_switch(key) and value not in (None, False, [], {})
+    )
 
 
 def definition(raw: Object) -> dict[str, Any]:
@@ -230,7 +205,7 @@ def definition(raw: Object) -> dict[str, Any]:
     """
     if raw.get("command") and raw.get("type") in (None, "stdio"):
         return {key: raw[key] for key in ("command", "args", "env", "cwd") if raw.get(key)}
-    target = {"type": "sse" if raw.get("type") == "sse" else "http", "url": raw.get("url") or raw.get("serverUrl")}
+    target = {"type": "sse" if raw.get("type") == "sse" else "http", "url": raw.get("url")}
     return target | {key: raw[key] for key in ("headers", "auth", "oauth") if raw.get(key)}
 
 
@@ -271,7 +246,7 @@ def replacing(found: Object, own: Object) -> dict[str, Any]:
     excluded = _excluded(own) + [each for each in _excluded(found) if each not in _excluded(own)]
     return (
         {**kept, **found}
-        | {key: own[key] for key in OPERATORS_OWN if key in own}
+        | {key: own[key] for key in own if key in OPERATORS_OWN or is_switch(key)}
         | ({"excludeTools": excluded} if excluded else {})
     )
 
@@ -303,8 +278,22 @@ def _connection(entry: Object) -> dict[str, Any]:
     return {name: entry[name] for name in names if entry.get(name)}
 
 
-def _in_ms(seconds: float | None) -> float | None:
-    return None if seconds is None else float(seconds) * 1_000
+def _in_ms(seconds: object) -> object:
+    try:
+        return float(str(seconds)) * 1_000
+    except ValueError:  # of another kind, which the model of an entry names
+        return seconds
+
+
+_Part = TypeVar("_Part", list[Any], dict[str, Any])
+
+
+def _part(entry: Object, key: str, kind: type[_Part]) -> _Part:
+    """Return the list or the object under a key, an empty one without the key."""
+    part: object = entry.get(key, kind())
+    if not isinstance(part, kind):
+        raise NotImportable(f"its {key} is no {'list' if kind is list else 'object'}")
+    return part
 
 
 def _references(variables: Object) -> dict[str, str]:
@@ -324,16 +313,3 @@ def _with_texts(entry: Object, change: Callable[[str], str]) -> dict[str, Any]:
         return value
 
     return {name: changed(value) for name, value in entry.items()}
-
-
-def _scalars_as_texts(entry: Object) -> Object:
-    """Return an entry of YAML, whose arguments and variables may be numbers, with texts."""
-
-    def text(value: object) -> object:
-        if isinstance(value, list):
-            return [text(item) for item in cast("list[object]", value)]
-        if isinstance(value, dict):
-            return {str(name): text(item) for name, item in cast("Object", value).items()}
-        return str(value).lower() if isinstance(value, bool) else value if value is None else str(value)
-
-    return {name: text(value) if name in ("args", "env", "envs", "headers") else value for name, value in entry.items()}

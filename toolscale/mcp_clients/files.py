@@ -15,7 +15,9 @@ from typing import Any, cast
 
 from shared.errors import ConfigInvalid
 from shared.settings import Settings
+from shared.upstream.documents import read_text
 from shared.upstream.mcp_json import SERVERS_KEYS, read_document
+from shared.upstream.spellings import texts_of
 
 FILE_NAME = "mcp.json"
 """Name of the file in a data directory, where `toolscale serve` reads it by default."""
@@ -60,14 +62,16 @@ def read_mcp_json(path: Path) -> McpJson:
     Raises:
         ConfigInvalid: the file is invalid.
     """
-    document = read_document(path) if path.exists() else {}
+    document: dict[str, Any] = read_document(path).value if path.exists() else {}
+    for _ in texts_of(str(path), document):
+        pass  # it is not nested too deeply to be written
     key = next((key for key in SERVERS_KEYS if key in document), SERVERS_KEYS[0])
     servers = document.get(key, {})
     if not isinstance(servers, dict):
         raise ConfigInvalid(f"{path}: expected an object {key!r}")
     has_comments = False
     try:
-        json.loads(path.read_text(encoding="utf-8-sig")) if document else None
+        json.loads(read_text(path)) if document else None
     except ValueError:
         has_comments = True
     return McpJson(path.resolve(), document, key, cast("dict[str, Any]", servers), has_comments)

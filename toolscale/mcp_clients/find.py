@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from shared.errors import ConfigInvalid
+from shared.server_ids import server_id
 from shared.settings import Settings
-from shared.upstream.mcp_json import is_disabled, read_document, read_entry, server_id, variables_of
+from shared.upstream.documents import Document, read_text
+from shared.upstream.mcp_json import read_document, read_entry, variables_of
+from shared.upstream.spellings import is_switched_off, spelled
 from shared.upstream.target import StdioTarget, Target
 from toolscale.mcp_clients import jsonc
 from toolscale.mcp_clients.clients import CLIENTS, NAME, Client, ClientFile, ClientForm, Machine
@@ -39,25 +43,34 @@ _INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """An importable server with the entry to write; `unset` names its variables that are not set here.
+    """An importable server with its name and the entry to write; `unset` names its variables that are not set here.
 
     `without_effect` are keys of its client that the entry leaves out.
     """
 
-    server_id: str
+    name: str
     entry: dict[str, Any]
     file: ClientFile
     project: Path | None = None
     unset: tuple[str, ...] = ()
     without_effect: frozenset[str] = frozenset()
 
+    @property
+    def server_id(self) -> str:
+        """Return the id of the server."""
+        return server_id(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """An entry or a file that cannot be imported; the reason begins with its name and contains no secret."""
+    """An entry or a file that cannot be imported; the reason begins with its name and contains no secret.
+
+    It is an earlier entry or value of a key that the file has twice, too.
+    """
 
     reason: str
     file: ClientFile
+    kind: Literal["unusable", "switched off", "repeated"] = "unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +121,8 @@ def server_of_entry(name: str, entry: Object, file: ClientFile, machine: Machine
 
 def _found_in(file: ClientFile, machine: Machine, settings: Settings) -> Iterator[FoundServer | SkippedEntry]:
     try:
-        sections = list(_sections(file, machine))
+        document = _read(file.path)
+        sections = list(_sections(document.value, file, machine))
         if file.is_required and not sections:
             raise ConfigInvalid(
                 f"{file.path}: this {UNKNOWN}; expected an object 'mcpServers' or 'servers', or a client's settings"
@@ -118,26 +132,33 @@ def _found_in(file: ClientFile, machine: Machine, settings: Settings) -> Iterato
             raise
         yield SkippedEntry(str(error), file)
         return
+    for key in document.repeated if sections else ():
+        yield SkippedEntry(f"{key}: it is there twice, and the last one counts", file, "repeated")
     for section in sections:
         for name, raw in section.servers.items():
-            try:
-                yield _server(name, raw, section, machine, settings)
-            except ConfigInvalid as error:
-                yield SkippedEntry(str(error), file)
+            yield _found(name, raw, section, machine, settings)
 
 
-def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
+def _found(
+    name: str, raw: object, section: _Section, machine: Machine, settings: Settings
+) -> FoundServer | SkippedEntry:
+    try:
+        if is_switched_off(name, raw) or name in section.disabled:
+            return SkippedEntry(f"{name}: it is disabled", section.file, "switched off")
+        return _server(name, raw, section, machine, settings)
+    except ConfigInvalid as error:
+        return SkippedEntry(str(error), section.file)
+
+
+def _sections(document: Object, file: ClientFile, machine: Machine) -> Iterator[_Section]:
     """Yield the servers of each scope.
 
     Raises:
-        ConfigInvalid: the file cannot be read, or the value of a key has another shape.
+        ConfigInvalid: the value of a key has another shape.
     """
-    document = _read(file.path)
     inputs = [*_list(document, "inputs"), *_list(_object(document, "mcp"), "inputs")]
     asked = [cast("Object", each) for each in inputs if isinstance(each, dict)]
     questions = {str(each.get("id")): str(each.get("description") or "") for each in asked}
-    disabled = _disabled_by_claude_code(file, machine) | _disabled_by_gemini(document)
-    denied = _denied_by_claude_code(file.project, machine) if file.client is Client.CLAUDE else ()
     for form in _forms_of(file.client, document):
         for key in form.keys + form.unknown:
             value = _value_at(document, key)
@@ -145,29 +166,25 @@ def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
             if servers is None and value is not None:
                 raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
             if servers:
-                off = _denied_by_opencode(document) if form is CLIENTS[Client.OPENCODE] else denied
-                yield _Section(file, file.project, servers, form, disabled, questions, off)
+                disabled = _disabled(file, document, servers, machine)
+                client = Client.OPENCODE if form is CLIENTS[Client.OPENCODE] else file.client
+                denied = _denied(client, document, servers, file.project, machine)
+                yield _Section(file, file.project, servers, form, disabled, questions, tuple(denied))
     for path in _object(document, "projects"):  # Claude Code's servers of each project
         project = _object(_object(document, "projects"), path)
-        servers, disabled = _object(project, "mcpServers"), _texts(project, "disabledMcpServers")
-        denied = _denied_by_claude_code(Path(path), machine)
-        yield _Section(file, Path(path), servers, disabled=disabled, questions=questions, denied=denied)
+        servers = _object(project, "mcpServers")
+        disabled = _texts(project, "disabledMcpServers") | _disabled(file, document, servers, machine)
+        denied = _denied(Client.CLAUDE, document, servers, Path(path), machine)
+        yield _Section(file, Path(path), servers, disabled=disabled, questions=questions, denied=tuple(denied))
 
 
-def _read(path: Path) -> Object:
+def _read(path: Path) -> Document:
     """Return the object in a file of JSON (with comments), TOML or YAML, by its suffix.
 
     Raises:
         ConfigInvalid: the file cannot be read, or has another format.
     """
-    if syntax_of(path) is jsonc:
-        return read_document(path)
-    try:
-        return parsed(path, path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigInvalid(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigInvalid(f"{path}: {UNKNOWN}: {error}") from error
+    return read_document(path) if syntax_of(path) is jsonc else Document(parsed(path, read_text(path)))
 
 
 def _forms_of(client: Client | None, document: Object) -> list[ClientForm]:
@@ -194,44 +211,102 @@ def _by_name(servers: object) -> Object | None:
     return named if len(named) == len(listed) and "None" not in named else None
 
 
-def _disabled_by_claude_code(file: ClientFile, machine: Machine) -> frozenset[str]:
-    """Return the servers that the user disabled; Claude Code stores them in another file."""
-    state = machine.folders["claude"] / ".claude.json"
-    if file.client is not Client.CLAUDE or not file.project or not state.is_file():
+# --- what a client switched off elsewhere in its files ---
+
+
+def _disabled(file: ClientFile, document: Object, servers: Object, machine: Machine) -> frozenset[str]:
+    """Return the servers of a file that the user switched off, beside their entries."""
+    if file.client is Client.GEMINI:
+        chosen = _object(document, "mcp")
+        others = servers.keys() - _texts(chosen, "allowed") if isinstance(chosen.get("allowed"), list) else set[str]()
+        switches = _settings(machine.home / ".gemini" / "mcp-server-enablement.json")
+        off = {name for each in switches for name in each if is_switched_off(name, each[name])}
+        return _texts(chosen, "excluded") | others | {name for name in servers if name.lower() in off}
+    if file.client is not Client.CLAUDE:
         return frozenset()
-    try:
-        project = _object(_object(_read(state), "projects"), str(file.project))
-    except ConfigInvalid:
-        return frozenset()  # that file is read too, and its error reported then
-    return _texts(project, "disabledMcpjsonServers")
+    settings = _settings_of_claude_code(file.project, machine)
+    rules = [cast("Object", rule) for each in settings for rule in _list(each, "deniedMcpServers")]
+    denied = frozenset(name for name, raw in servers.items() for rule in rules if _denies(rule, name, raw))
+    if file.project:  # of its `.mcp.json`; Claude Code stores them in the user's file, too
+        state = [_object(_object(each, "projects"), str(file.project)) for each in _settings(_state_of_claude(machine))]
+        denied |= frozenset[str]().union(*(_texts(each, "disabledMcpjsonServers") for each in [*state, *settings]))
+    return denied
 
 
-def _disabled_by_gemini(document: Object) -> frozenset[str]:
-    """Return the servers that Gemini CLI's settings exclude, or do not allow."""
-    servers, allowed = _object(document, "mcp"), _texts(_object(document, "mcp"), "allowed")
-    others = (
-        _object(document, "mcpServers").keys() - allowed if isinstance(servers.get("allowed"), list) else set[str]()
-    )
-    return _texts(servers, "excluded") | others
+def _denies(rule: object, name: str, raw: object) -> bool:
+    """Return whether a rule of Claude Code denies a server, by its name, its URL or its command."""
+    if not isinstance(rule, dict) or not isinstance(raw, dict):
+        return False
+    rule, entry = cast("Object", rule), cast("Object", raw)
+    command = [entry.get("command"), *_list(entry, "args")]
+    by_url = fnmatchcase(str(entry.get("url")), str(rule.get("serverUrl") or ""))
+    return rule.get("serverName") == name or rule.get("serverCommand") == command or by_url
 
 
-def _denied_by_claude_code(project: Path | None, machine: Machine) -> tuple[str, ...]:
-    """Return the tools that the user's settings, or those of the project, deny.
+def _denied(
+    client: Client | None, document: Object, servers: Object, project: Path | None, machine: Machine
+) -> list[str]:
+    """Return patterns of the tools that a client never calls, by its own names of tools.
 
     Raises:
-        ConfigInvalid: a file of settings cannot be read.
+        ConfigInvalid: a file of its settings cannot be read.
     """
+    match client:
+        case Client.CLAUDE:
+            settings = _settings_of_claude_code(project, machine)
+            return sorted(name for each in settings for name in _texts(_object(each, "permissions"), "deny"))
+        case Client.CURSOR:
+            files = [
+                machine.home / ".cursor" / "cli-config.json",
+                *([project / ".cursor" / "cli.json"] if project else []),
+            ]
+            rules = [rule for each in _settings(*files) for rule in _texts(_object(each, "permissions"), "deny")]
+            return [re.sub(r"\s*,\s*", ":", rule).removesuffix(")") for rule in rules]
+        case Client.GEMINI:
+            names = _texts(_object(document, "tools"), "exclude") | _texts(document, "excludeTools")
+            plain = [name for name in names if not ("__" in name or "(" in name)]  # a brace: a command of its shell
+            of_all = [f"{server}__{name.removeprefix(f'mcp_{server}_')}" for server in servers for name in plain]
+            return [*of_all, *(name for name in names if "__" in name)]
+        case Client.GOOSE:
+            users = _settings(machine.folders["goose"] / "permission.yaml")
+            principals = [_object(user, name) for user in users for name in user]
+            return [name for each in principals for name in _texts(each, "never_allow")]
+        case Client.ZED:
+            return list(_denied_by_zed(_object(document, "agent")))
+        case Client.OPENCODE:
+            permissions = _object(document, "permission")
+            off = [name for name, is_on in _object(document, "tools").items() if is_on is False]
+            return off + [name for name, action in permissions.items() if action in ("deny", {"*": "deny"})]
+        case _:
+            return []
+
+
+def _denied_by_zed(agent: Object) -> Iterator[str]:
+    permissions = _object(agent, "tool_permissions")
+    if permissions.get("default") == "deny":
+        yield "mcp:*"
+    tools = _object(permissions, "tools")
+    for name in tools:
+        if _object(tools, name).get("default") == "deny" or _list(_object(tools, name), "always_deny"):
+            yield name
+    profile = _object(_object(agent, "profiles"), str(agent.get("default_profile") or "write"))
+    servers = _object(profile, "context_servers")
+    for server in servers:
+        offered = _object(_object(servers, server), "tools")
+        yield from (f"mcp:{server}:{tool}" for tool, is_on in offered.items() if is_on is False)
+
+
+def _settings_of_claude_code(project: Path | None, machine: Machine) -> list[Object]:
     folders = [machine.folders["claude_settings"], *([project / ".claude"] if project else [])]
-    files = [folder / name for folder in folders for name in ("settings.json", "settings.local.json")]
-    settings = [_read(file) for file in files if file.is_file()]
-    return tuple(sorted(name for each in settings for name in _texts(_object(each, "permissions"), "deny")))
+    return _settings(*(folder / name for folder in folders for name in ("settings.json", "settings.local.json")))
 
 
-def _denied_by_opencode(document: Object) -> tuple[str, ...]:
-    """Return the patterns of tools that opencode's settings switch off for all of its agents."""
-    tools, permissions = _object(document, "tools"), _object(document, "permission")
-    off = [name for name, is_on in tools.items() if is_on is False]
-    return (*off, *(name for name, action in permissions.items() if action == "deny"))
+def _state_of_claude(machine: Machine) -> Path:
+    return machine.folders["claude"] / ".claude.json"
+
+
+def _settings(*files: Path) -> list[Object]:
+    return [_read(file).value for file in files if file.is_file()]
 
 
 def _server(name: str, raw: object, section: _Section, machine: Machine, settings: Settings) -> FoundServer:
@@ -240,11 +315,7 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     Raises:
         ConfigInvalid: it cannot be imported.
     """
-    if not isinstance(raw, dict):
-        raise ConfigInvalid(f"{name}: expected an object")
-    raw = cast("Object", raw)
-    if is_disabled(raw) or name in section.disabled:
-        raise ConfigInvalid(f"{name}: it is disabled")
+    raw, written = spelled(name, raw)
     try:
         entry = _selecting(name, raw, section)
     except NotImportable as error:
@@ -255,13 +326,13 @@ def _server(name: str, raw: object, section: _Section, machine: Machine, setting
     reject_unsupported(name, entry)
     _reject_questions(name, entry, section.questions)
     variables = dict.fromkeys(variables_of(entry), _STAND_IN) | dict(machine.environ)
-    _, target, options = read_entry(name, entry, variables)
+    _, target, options = read_entry(name, entry, variables, written)
     if _is_toolscale(server_id(name), target, settings):
         raise ConfigInvalid(f"{name}: it is Toolscale itself")
     own = {key: entry[key] for key in OPERATORS_OWN if entry.get(key)} | option_keys(options)
     entry = started_in(definition(entry), section.project) | own
     unset = tuple(sorted(variables_of(entry) - machine.environ.keys()))
-    return FoundServer(server_id(name), entry, section.file, section.project, unset, without_effect(raw))
+    return FoundServer(name, entry, section.file, section.project, unset, without_effect(raw))
 
 
 def _selecting(name: str, raw: Object, section: _Section) -> dict[str, Any]:
@@ -271,8 +342,9 @@ def _selecting(name: str, raw: Object, section: _Section) -> dict[str, Any]:
         NotImportable: it cannot be imported.
     """
     selected = restrictions(raw)
-    prefix = section.form.tool_prefix.format(re.sub(r"[^A-Za-z0-9_-]", "_", name))
-    excluded = [*selected.get("excludeTools", ()), *denied_tools(prefix, section.denied)]
+    excluded = selected.get("excludeTools", [])
+    for spelling in dict.fromkeys((name, re.sub(r"[^A-Za-z0-9_-]", "_", name))):
+        excluded += denied_tools(section.form.tool_prefix.format(spelling), section.denied)
     read = {key: value for key, value in section.form.read(without_restrictions(raw)).items() if value is not None}
     return read | selected | ({"excludeTools": excluded} if excluded else {})
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import json5
+from shared.upstream.documents import parse_json
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[{}\[\]:,]|[^\s{}\[\]:,"'/]+""",
@@ -19,10 +19,7 @@ _DEFAULT_INDENT = "  "
 
 def parse(text: str) -> object:
     """Return the value of a text; raise ValueError if it has none."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return json5.loads(text)
+    return parse_json(text).value
 
 
 def put(text: str, key: str, entries: Mapping[str, Mapping[str, Any]]) -> str:

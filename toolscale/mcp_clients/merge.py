@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Any, Literal, cast
 
-from shared.upstream.mcp_json import server_id
-from toolscale.mcp_clients.entries import Object, definition, offers_no_more, replacing
+from shared.errors import ConfigInvalid
+from shared.server_ids import server_id
+from shared.upstream.spellings import spelled
+from toolscale.mcp_clients.entries import OPERATORS_OWN, Object, definition, offers_no_more, replacing
 from toolscale.mcp_clients.find import FoundServer
 
 OnConflict = Literal["keep", "rename", "replace"]
@@ -35,12 +37,14 @@ class Merged:
 def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnConflict) -> Merged:
     """Return the file's servers with the servers found. Idempotent: a second merge changes nothing.
 
+    A server that the file has under another name, with the same groups and labels, is there already.
     On a conflict of names `keep` skips the server found, and `rename` adds it under a new name.
     `replace` overwrites the entry of the file with the first server found, and keeps the operator's keys. An entry with
     the same connection and more tools than the one found is a conflict too.
     """
     merged, outcomes = dict(servers), list[MergeOutcome]()
-    keys, present = {server_id(key): key for key in servers}, {server_id(key): servers[key] for key in servers}
+    keys = {server_id(key): key for key in servers}
+    present = {name: _known(servers[key]) for name, key in keys.items()}
     settled = set[str]()
     for server in candidates:
         may_replace = on_conflict == "replace" and server.server_id not in settled
@@ -50,22 +54,21 @@ def merge(servers: Object, candidates: Iterable[FoundServer], on_conflict: OnCon
             continue
         settled.add(name)
         if became != "there already":
-            replaced = present.get(name)
-            own: Object = cast("Object", replaced) if isinstance(replaced, dict) else {}
-            present[name] = replacing(server.entry, own)
-            merged[keys.setdefault(name, name)] = present[name]
+            key = keys.setdefault(name, server.name if name == server.server_id else name)
+            present[name] = merged[key] = replacing(server.entry, present.get(name, {}))
     return Merged(merged, tuple(outcomes))
 
 
-def _outcome(server: FoundServer, present: Object, *, may_rename: bool, may_replace: bool) -> tuple[Became, str]:
+def _outcome(
+    server: FoundServer, present: Mapping[str, Object], *, may_rename: bool, may_replace: bool
+) -> tuple[Became, str]:
     """Return what becomes of a server beside those that are present, by their ids, and its name among them."""
-    names = _names(server)
-    name = next(names)
-    while name in present:
-        entry = present[name]
-        if isinstance(entry, dict) and _is_same(cast("Object", entry), server.entry):
+    names = list(islice(_names(server), len(present) + 1))
+    under_another_name = [each for each in present if each not in names and _is_shared(present[each], server.entry)]
+    for name in (*names, *under_another_name):
+        if name in present and _is_same(present[name], server.entry):
             return "there already", name
-        name = next(names)
+    name = next(each for each in names if each not in present)
     if name == server.server_id:
         return "added", name
     if may_rename:
@@ -73,9 +76,22 @@ def _outcome(server: FoundServer, present: Object, *, may_rename: bool, may_repl
     return ("replaced" if may_replace else "kept out"), server.server_id
 
 
+def _known(entry: object) -> Object:
+    """Return an entry of the file in the spelling of those found, and one that cannot be used as it is."""
+    try:
+        return spelled("", entry).entry
+    except ConfigInvalid:
+        return cast("Object", entry) if isinstance(entry, dict) else {}
+
+
 def _is_same(entry: Object, found: Object) -> bool:
     """Return whether an entry has the connection of the one found, and offers no tool that its client restricts."""
     return definition(entry) == definition(found) and offers_no_more(entry, found)
+
+
+def _is_shared(entry: Object, found: Object) -> bool:
+    """Return whether the same callers would see both entries: two names for one server may be for two groups."""
+    return all(entry.get(key) == found.get(key) for key in OPERATORS_OWN)
 
 
 def _names(server: FoundServer) -> Iterator[str]:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 
 def parse(text: str) -> object:
     """Return the value of a text; raise ValueError if it has none."""
     try:
-        return yaml.safe_load(text) or {}
+        return yaml.load(text, _Loader) or {}  # noqa: S506  # a safe loader
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 
@@ -49,6 +50,22 @@ def drop(text: str, key: str, name: str) -> str:
 def rendered(key: str, servers: Mapping[str, Any]) -> str:
     """Return these servers as a document."""
     return _dumped({key: servers})
+
+
+class _Loader(yaml.SafeLoader):
+    """As the loaders of the clients, it rejects a key that a mapping has twice."""
+
+    @override
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # before the keys of an anchor are merged, which those of the node replace
+        node = super().compose_mapping_node(anchor)
+        seen = set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return node
 
 
 def _entry(name: str) -> str:

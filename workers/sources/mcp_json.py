@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import structlog
+from prometheus_client import Gauge
 
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable, IntentsUnavailable
 from shared.intents.intents import Intents
@@ -14,6 +15,8 @@ from shared.service.every import every
 from shared.upstream.followed_config import FollowedConfig, FollowedConfigStore
 from shared.upstream.mcp_json import SOURCE, Config, ConfigFile
 from workers.sources.announcer import RECONCILED_AT, Emit, SourceAnnouncer, running
+
+ENTRIES_LEFT_OUT = Gauge("toolscale_entries_left_out", "Entries of the followed mcp.json that cannot be used.")
 
 RECHECK_S = 30.0
 # A poll reads the file's status only, and an edit should show while its author still watches.
@@ -78,17 +81,26 @@ class ConfigFollower:
         self._store_state(problem)
 
     def _announce(self, config: Config) -> None:
+        ENTRIES_LEFT_OUT.set(len(config.problems))
         self._announcer.announce_differences(running(config), config.named)
         before = self._announced.problems if self._announced else ()
         for problem in config.problems:
             if problem not in before:
                 _log.warning("config_entry_skipped", config=str(self._file.path), reason=str(problem))
+        if config.repeated:
+            _log.warning("config_keys_repeated", config=str(self._file.path), keys=config.repeated)
         self._announced, self._checked_at = config, time.monotonic()
 
     def _store_state(self, problem: str | None) -> None:
         config = self._announced or Config()
-        path, servers = str(self._file.path.resolve()), len(config.announcements)
-        state = FollowedConfig(path=path, servers=servers, left_out=config.problems, problem=problem)
+        state = FollowedConfig(
+            path=str(self._file.path.resolve()),
+            servers=len(config.announcements),
+            left_out=config.problems,
+            switched_off=len(config.switched_off),
+            repeated=config.repeated,
+            problem=problem,
+        )
         if state == self._stored and time.monotonic() - self._stored_at < self._recheck_s:
             return
         try:
