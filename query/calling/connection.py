@@ -60,6 +60,7 @@ from shared.upstream.dial import open_transport
 from shared.upstream.masking import Mask
 from shared.upstream.options import LONGEST_TIMEOUT_S
 from shared.upstream.session import (
+    CALLED_CLOSING_S,
     FOREIGN_ERRORS,
     Allowance,
     HttpExchange,
@@ -443,6 +444,7 @@ class Connection:
         was_open = self._client is not None and self.accepts_calls and self._opened_at < deadline.connecting_since
         self.in_flight += 1
         self._calls.append(exchange)
+        self._state.closing_s = CALLED_CLOSING_S
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
         token = current_exchange.set(exchange)
         try:
