@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -29,10 +29,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
 from shared.upstream.dial import open_transport
+from shared.upstream.masking import Mask
 from shared.upstream.messages import LastEvent, parse_leniently
 from shared.upstream.replay import Recorder, Recording, Repetition
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
-from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
+from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
 from workers.fetch.definitions import MAX_NAMED, Limits, ListingBuilder
 from workers.fetch.turns import FetchInterrupted, interruptible
 
@@ -142,7 +143,7 @@ async def _fetch(
         try:
             with scope:
                 transport = open_transport(target, limits.max_message_bytes, limits.timeout_s, state)
-                interceptor = RawToolInterceptor(transport, state)
+                interceptor = RawToolInterceptor(transport, state, credentials_of(target))
                 async with Client(interceptor, mode=mode, cache=None, client_info=_CLIENT_INFO) as client:
                     listing = await walk(client, interceptor, limits, state)
                     # the list is complete: closing may be short
@@ -253,8 +254,10 @@ class RawToolInterceptor:
     without its tools; each tool is validated separately.
     """
 
-    def __init__(self, transport: AbstractAsyncContextManager[Streams], state: SessionState) -> None:
-        self._transport = transport
+    def __init__(
+        self, transport: AbstractAsyncContextManager[Streams], state: SessionState, credentials: Sequence[str] = ()
+    ) -> None:
+        self._transport, self._credentials = transport, credentials
         self._state = state
         self._stack = AsyncExitStack()
         self._methods: dict[str, str] = {}
@@ -270,9 +273,10 @@ class RawToolInterceptor:
         return await self._stack.__aexit__(exc_type, exc_val, exc_tb)
 
     def take_page(self) -> list[object]:
-        """Return the raw tools of the last page, once."""
+        """Return the raw tools of the last page, once, without the credentials of the server."""
         page, self._page = self._page, []
-        return page
+        mask = Mask(sorted({*self._credentials, *self._state.tokens}, key=len, reverse=True))
+        return list(map(mask.value, page))
 
     def sent(self, outgoing: SessionMessage) -> None:
         """Record the request, to recognise its response."""
