@@ -25,6 +25,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
+from shared.upstream.commands import container_run
+from shared.upstream.containers import Container
 from shared.upstream.log import StderrLog
 from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
 from shared.upstream.processes import INSTALLER_GRACE_S, MARK, SUPERVISOR, Process, living, processes_of, signal_all
@@ -70,13 +72,21 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
     mark = SUPERVISOR.mark()
     words = [target.command, *target.args]
     env = inherited_environment(os.environ) | dict(target.env) | {MARK: mark}
+    container = None
+    if run := container_run(words):
+        state.hint = run.hint
+        container = Container(run, target, mark, env)
+        await container.sweep()
+        words = container.command
     try:
         # in a session of its own, whose id is that of the process
         process = await anyio.open_process(words, env=env, cwd=target.cwd, start_new_session=True)
     except OSError:
         SUPERVISOR.answered(mark)
+        if container:
+            await container.remove()
         raise
-    child = _Child(process, max_line_bytes, state, target.log, mark)
+    child = _Child(process, max_line_bytes, state, target.log, mark, container)
     async with anyio.create_task_group() as tasks:
         for task in (
             child.read_stdout,
@@ -111,10 +121,11 @@ class _Child:
         state: SessionState,
         log: Path | None,
         mark: str,
+        container: Container | None,
     ) -> None:
         self.incoming = anyio.create_memory_object_stream[Incoming](0)
         self.outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        self._process, self._mark = process, mark
+        self._process, self._mark, self._container = process, mark, container
         self._lines = LineSplitter(max_line_bytes)
         self._state = state
         self._log = StderrLog(log, state.secrets) if log else None
@@ -244,9 +255,13 @@ class _Child:
         if not self._state.is_hurried:
             await self._exit_within(self._state.closing_s)
         self._state.was_stopped = self._process.returncode is None
+        if self._container and self._state.was_stopped:  # its client may pass no signal on, and ends with it
+            await self._container.stop(self._state.closing_s)
         await self._end(signal.SIGTERM, self._state.closing_s if self._state.is_started else INSTALLER_GRACE_S)
         await self._end(signal.SIGKILL, _REAP_S)
         await self._exit_within(_REAP_S)
+        if self._container:
+            await self._container.remove()
         if not self._state.is_started:
             SUPERVISOR.answered(self._mark)
         with anyio.move_on_after(_STDERR_TAIL_S):
