@@ -36,6 +36,8 @@ from mcp_types import (
     JSONRPCResponse,
     ListRootsRequest,
     ListRootsResult,
+    ListToolsRequest,
+    PaginatedRequestParams,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import Counter
@@ -263,11 +265,13 @@ class Connection:
         self._was_opened = False
         self._opened_at = float("inf")
         self._error: ServerError | None = None
+        self._closed: ServerError | None = None  # why it ended, with the last words of a child
         self._settled = anyio.Event()  # the session is open, or failed
         self._ended = anyio.Event()
         self._takes_calls = True
         self._drained = anyio.Event()  # no call is in flight, and no more are taken
         self._calls: list[CallExchange] = []
+        self.was_called = False
         self._last_owner: str | None = None
         self._has_several_owners = False
 
@@ -363,7 +367,8 @@ class Connection:
                 reason = self._state.protocol_violation or f"no connection within {self._open_within_s:g} s"
                 error = self._reason(ServerTimeout(self._state.server_id, reason))
         except FOREIGN_ERRORS as foreign:
-            error = self._reason(to_server_error(self._state, foreign))
+            self._closed = to_server_error(self._state, foreign)
+            error = self._reason(self._closed)
         finally:
             self._slots.own.close()  # of a message that broke off
             self._client, self._error = None, error
@@ -392,6 +397,66 @@ class Connection:
         await self._settled.wait()
         if self._client is None:
             raise self._error or self._broke()
+
+    @property
+    def client(self) -> Client:
+        """Return the client of a session that is open."""
+        assert self._client
+        return self._client
+
+    def runs(self, target: Target) -> bool:
+        """Return whether this is a process of the same entry, for whatever caller or project."""
+        ours = self._target_match.target
+        if not (isinstance(ours, StdioTarget) and isinstance(target, StdioTarget)):
+            return False
+        return self.accepts_calls and replace(ours.entry or ours, owner="") == replace(target.entry or target, owner="")
+
+    @contextmanager
+    def listing(self) -> Generator[None]:
+        """Keep the session open for the block, then for the calls that follow; a failed one that no call has used ends.
+
+        Listings do not keep a session open that calls no longer use.
+        """
+        self.in_flight += 1
+        is_complete = False
+        try:
+            yield
+            is_complete = True
+        finally:
+            self.in_flight -= 1
+            if not self.was_called:
+                self.last_used = anyio.current_time()
+                if not is_complete and self.in_flight == 0:
+                    self.abort()
+            if not self._takes_calls:
+                self._stop_taking_calls()
+
+    async def tools_page(self, cursor: str | None) -> dict[str, Any]:
+        """Return a page of the server's tools as it sent it: validating it as a whole would reject all for one.
+
+        Raises:
+            MCPError: the answer is an error.
+            ServerError: the connection broke.
+        """
+        session: Any = self.client.session  # there is no public way
+        request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+        data, options = request.model_dump(by_alias=True, mode="json", exclude_none=True), dict[str, Any]()
+        session._stamp(data, options)
+        try:
+            page = await session._dispatcher.send_raw_request("tools/list", data.get("params"), options)
+        except MCPError as error:
+            if not is_connection_lost(error):
+                raise
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await self._ended.wait()
+            raise (self._state.error or self._closed or self._broke()) from error
+        return cast("dict[str, Any]", page)
+
+    def describe(self, state: SessionState) -> None:
+        """Let another state have what this one observed of the child."""
+        ours = self._state
+        state.error, state.protocol_violation, state.hint = ours.error, ours.protocol_violation, ours.hint
+        state.stderr, state.exit_code, state.was_stopped = ours.stderr, ours.exit_code, not self.was_called
 
     async def tool_named(self, name: str) -> ToolDefinition | None:
         """Return the tool of this name that the server has in this session since it announced a change.
@@ -444,7 +509,7 @@ class Connection:
         was_open = self._client is not None and self.accepts_calls and self._opened_at < deadline.connecting_since
         self.in_flight += 1
         self._calls.append(exchange)
-        self._state.closing_s = CALLED_CLOSING_S
+        self.was_called, self._state.closing_s = True, CALLED_CLOSING_S
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
         token = current_exchange.set(exchange)
         try:
@@ -546,7 +611,8 @@ class Connection:
                         self._hooks.asks_for_roots(self)
                 case JSONRPCNotification(method="notifications/tools/list_changed"):
                     self.tools.changed()
-                    self._hooks.tools_changed()
+                    if self.was_called:  # the listing that opened the session has the tools
+                        self._hooks.tools_changed()
                 case JSONRPCResponse(id=request_id) | JSONRPCError(id=request_id) if request_id is not None:
                     self._allowance.end(request_id)
                 case _:

@@ -49,6 +49,7 @@ _WELL_KNOWN = re.compile(
 class StdioTarget:
     """A server that is a child process, with the variables that children inherit and `env`.
 
+    `entry` is the target as it was before it was set in a project.
     `log` is the file for the child's stderr, if it is kept. A process belongs to its `owner`; callers share it if that
     is empty.
     """
@@ -59,6 +60,7 @@ class StdioTarget:
     cwd: str | None = None
     log: Path | None = field(default=None, compare=False, repr=False)
     owner: str = ""
+    entry: StdioTarget | None = field(default=None, compare=False, repr=False)
 
     @property
     def depends_on_project(self) -> bool:
@@ -82,6 +84,7 @@ class StdioTarget:
             args=tuple(map(replaced, self.args)),
             env={name: replaced(value) for name, value in self.env.items()},
             cwd=str(Path(directory, replaced(self.cwd or ""))),
+            entry=self,
         )
 
 
