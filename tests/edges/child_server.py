@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from lines import serve  # type: ignore[import-not-found]  # beside this program, which runs alone
 
@@ -28,11 +29,11 @@ subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], start_new_session=True)
 """
 
 
-def start(*, detached: bool = False, **options: object) -> None:
+def start(*, detached: bool = False, **options: Any) -> None:
     """Start a process that ignores signals, and wait until it runs."""
     before = set(DIRECTORY.iterdir())
     program = ["-c", DETACHED, STUBBORN] if detached else ["-c", STUBBORN]
-    devices = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    devices: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.Popen([sys.executable, *program, str(DIRECTORY)], **{**devices, **options})
     while set(DIRECTORY.iterdir()) == before:
         time.sleep(0.01)
@@ -66,7 +67,13 @@ serve(call)
 if KIND in ("ignores-input", "ignores-signals"):
     time.sleep(600)
 if KIND == "ignores-input-closes-at-sigterm":
-    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), Path(DIRECTORY, "closed").touch(), os._exit(0)))
+
+    def close(*_: object) -> None:
+        time.sleep(2)
+        Path(DIRECTORY, "closed").touch()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, close)
     time.sleep(600)
 if KIND.startswith("closes-in-"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -12,6 +12,6 @@ import time
 from lines import serve  # type: ignore[import-not-found]  # beside this program, which runs alone
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-serve(lambda *_: "done")
+serve(lambda _, __: "done")
 if sys.argv[1] == "lives-on":
     time.sleep(600)

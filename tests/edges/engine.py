@@ -105,7 +105,7 @@ def run(words: list[str]) -> None:  # noqa: C901  # the order of what an engine 
     threading.Thread(target=copy, args=(from_stdout, 1), daemon=True).start()
     pid = int(pid_file.read_text())
     (STATE / f"{identifier}.json").write_text(json.dumps({"name": name, "labels": labels, "pid": pid}))
-    signal.signal(signal.SIGTERM, lambda *_: end(pid, signal.SIGTERM, 0))
+    signal.signal(signal.SIGTERM, lambda number, _: end(pid, number, 0))
     while is_alive(pid):
         time.sleep(0.01)
     if "--rm" in flags:

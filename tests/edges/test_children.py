@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.edges.serving import alive, call, program, serving
+from tests.support.processes import Running
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.process
@@ -30,8 +31,13 @@ def entries(directories: dict[str, Path]) -> dict[str, object]:
     return {kind: program("child_server", str(path), kind) for kind, path in directories.items()}
 
 
-def listed(running: object, count: int) -> None:
-    running.wait_for('"server_indexed"', times=count)  # type: ignore[attr-defined]
+def listed(running: Running, count: int) -> None:
+    running.wait_for('"server_indexed"', times=count)
+
+
+def gone(directory: Path, within_s: float, those: set[int] | None = None) -> None:
+    """Wait until no process of this directory lives, or none of those."""
+    eventually(lambda: not alive(directory) & (those or alive(directory)), within_s, f"the end of {directory.name}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -51,8 +57,8 @@ def test_no_process_of_a_called_server_outlives_the_service(
 
         # each had 5 s twice at the most, all of them at the same time
         limit_s = 3.0 if number == signal.SIGKILL else 0.5
-        for kind, directory in directories.items():
-            eventually(lambda left=directory: not alive(left), limit_s + 12, what=f"the end of {kind}")
+        for directory in directories.values():
+            gone(directory, limit_s + 12)
         if number != signal.SIGKILL:
             assert {kind for kind in SLOW if Path(directories[kind], "closed").exists()} == set(SLOW)
 
@@ -69,15 +75,15 @@ def test_what_a_crashed_server_left_ends_at_once(tmp_path: Path, directories: di
             assert kind in call(url, f"{kind}:echo", crash=True)
 
         for kind, directory in kinds.items():
-            eventually(lambda at=directory, own=left[kind]: not alive(at) & own, 30, what=f"the end of {kind}")
+            gone(directory, 30, left[kind])
 
 
 def test_a_listing_leaves_no_process(tmp_path: Path, directories: dict[str, Path]) -> None:
     with serving(tmp_path, entries(directories)) as (running, _):
         listed(running, len(KINDS))
 
-        for kind, directory in directories.items():
-            eventually(lambda left=directory: not alive(left), 60, what=f"the end of {kind}")
+        for directory in directories.values():
+            gone(directory, 60)
 
 
 def test_a_process_without_the_mark_is_another_ones(tmp_path: Path) -> None:

@@ -41,7 +41,13 @@ SECRET_OPTIONS = (
 )
 PLAIN_OPTIONS = (["-i"], ["--rm"], ["--init"], ["--privileged"], ["--read-only"], ["-dit"], ["--pull", "always"])
 PROGRAMS = (["docker"], ["podman"], ["/usr/bin/nerdctl"], ["docker", "--context", "far9"], ["sudo", "docker", "-D"])
-AFTER = ([], [SECRET], ["--token", SECRET], [f"--token={SECRET}"], ["serve", "--db", f"postgres://u:{SECRET}@db/x"])
+AFTER: tuple[list[str], ...] = (
+    [],
+    [SECRET],
+    ["--token", SECRET],
+    [f"--token={SECRET}"],
+    ["serve", "--db", f"postgres://u:{SECRET}@db/x"],
+)
 
 
 def shown(target: StdioTarget, text: str) -> str:
@@ -171,13 +177,16 @@ async def _all_answers(url: str) -> str:
     """Return all that a client sees of a server that repeats its credential by every path."""
     heard: list[Any] = []
 
-    async def hear(*words: Any) -> None:
-        heard.append(words)
+    async def hear(message: object) -> None:
+        heard.append(message)
 
-    async with Client(url, logging_callback=hear, message_handler=hear, mode="legacy") as client:
+    async def hear_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with Client(url, message_handler=hear, mode="legacy") as client:
         for path in PATHS:
-            arguments = {"tool_name": f"canary:{path}", "parameters": {}}
-            heard.append(await client.call_tool("call_tool", arguments, progress_callback=hear))
+            arguments: dict[str, Any] = {"tool_name": f"canary:{path}", "parameters": {}}
+            heard.append(await client.call_tool("call_tool", arguments, progress_callback=hear_progress))
         heard.append(await client.call_tool("find_tool", {"tool_description": "results of a canary"}))
         heard.append(await client.call_tool("describe_tool", {"tool_name": "canary:results"}))
     return str(heard)

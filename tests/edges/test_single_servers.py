@@ -23,7 +23,7 @@ KINDS = ("lock", "port", "database", "pid-file", "slow-end")
 
 
 def entries(tmp_path: Path, **more: Any) -> dict[str, Any]:
-    found = {}
+    found = dict[str, Any]()
     for kind in KINDS:
         (tmp_path / kind).mkdir()
         port = [str(free_port())] if kind == "port" else []
@@ -47,6 +47,18 @@ def finds(url: str, tool: str) -> bool:
     return anyio.run(ask)
 
 
+def found(url: str, tool: str) -> None:
+    eventually(lambda: finds(url, tool), what=f"the tool {tool}")
+
+
+def restarted(tmp_path: Path, kind: str, times: int) -> None:
+    eventually(lambda: starts(tmp_path, kind) > times, what=f"a restart of {kind}")
+
+
+def another(engine: Engine, before: set[int]) -> None:
+    eventually(lambda: set(engine.running()) - before, what="a new container")
+
+
 def test_one_process_is_listed_called_and_listed_again(tmp_path: Path) -> None:
     with serving(tmp_path, entries(tmp_path), TOOLSCALE_STDIO_RESYNC_INTERVAL_S="1") as (running, url):
         running.wait_for('"server_indexed"', times=len(KINDS))
@@ -55,7 +67,7 @@ def test_one_process_is_listed_called_and_listed_again(tmp_path: Path) -> None:
             assert call(url, f"{kind}:echo") == "done"
             assert call(url, f"{kind}:grow") == "done"
         for kind in KINDS:
-            eventually(lambda tool=f"{kind}:extra2": finds(url, tool), what=f"the new tool of {kind}")
+            found(url, f"{kind}:extra2")
             assert call(url, f"{kind}:extra2") == "done"
 
         assert {kind: starts(tmp_path, kind) for kind in KINDS} == dict.fromkeys(KINDS, 1)
@@ -72,7 +84,7 @@ def test_a_process_that_ends_makes_way_for_the_next(tmp_path: Path) -> None:
                 entry["env"] = {"CHANGED": str(changed)}
             (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": config}))
             for kind in KINDS:
-                eventually(lambda kind=kind, count=changed: starts(tmp_path, kind) > count, what=f"a restart of {kind}")
+                restarted(tmp_path, kind, changed)
                 assert call(url, f"{kind}:echo") == "done"
 
         assert refused(tmp_path) == []
@@ -100,7 +112,7 @@ def test_a_process_of_one_caller_is_the_one_that_is_listed(tmp_path: Path) -> No
         for kind in KINDS:
             assert call(url, f"{kind}:grow") == "done"
         for kind in KINDS:
-            eventually(lambda tool=f"{kind}:extra2": finds(url, tool), what=f"the new tool of {kind}")
+            found(url, f"{kind}:extra2")
 
         assert refused(tmp_path) == []
         assert {starts(tmp_path, kind) for kind in KINDS} == {1}
@@ -113,7 +125,7 @@ def test_a_crashed_process_is_replaced(tmp_path: Path) -> None:
             assert call(url, f"{kind}:echo") == "done"
             (pid,) = (tmp_path / kind / "starts").read_text().split()
             psutil.Process(int(pid)).send_signal(signal.SIGKILL)
-            eventually(lambda kind=kind: starts(tmp_path, kind) > 1, what=f"a restart of {kind}")
+            restarted(tmp_path, kind, 1)
             assert call(url, f"{kind}:echo") == "done"
 
         assert refused(tmp_path) == []
@@ -129,7 +141,7 @@ def test_a_container_with_a_name_never_fails(tmp_path: Path) -> None:
             named["named"]["env"]["CHANGED"] = str(changed)
             (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": named}))
             before = set(engine.running())
-            eventually(lambda old=before: set(engine.running()) - old, what="a new container")
+            another(engine, before)
             assert call(url, "named:echo") == "done"
 
         assert "server_listing_failed" not in running.output()
