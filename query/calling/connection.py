@@ -409,7 +409,7 @@ class Connection:
         ours = self._target_match.target
         if not (isinstance(ours, StdioTarget) and isinstance(target, StdioTarget)):
             return False
-        return self.accepts_calls and replace(ours.entry or ours, owner="") == replace(target.entry or target, owner="")
+        return replace(ours.entry or ours, owner="") == replace(target.entry or target, owner="")
 
     @contextmanager
     def listing(self) -> Generator[None]:

@@ -210,7 +210,7 @@ class Sessions:
         """
         target = await self._resolve(server, LISTING)
         running = [each for (server_id, _), each in self._connections.items() if server_id == server.server_id]
-        connection = next((each for each in running if each.runs(target)), None)
+        connection = next((each for each in running if each.accepts_calls and each.runs(target)), None)
         connection = connection or await self._connection(server, target, LISTING)
         with connection.listing():
             yield connection
@@ -393,10 +393,22 @@ class Sessions:
             connection.suspend()
         elif connection and connection.accepts_calls and not connection.is_for(target):
             connection.suspend()
+        connection = connection or await self._without_entry(key, target)
         if connection is None or connection.accepts_calls or (connection.in_flight and connection.was_called):
             return False
         await asyncio.wait([self._not_ended[connection]])
         return True
+
+    async def _without_entry(self, key: SessionKey, target: StdioTarget) -> Connection | None:
+        """Return an unused process of the same command that is to end, since its entry has another name now."""
+        for (server_id, _), other in list(self._connections.items()):
+            if server_id != key.server_id and other.runs(target) and not other.in_flight:
+                try:
+                    await anyio.to_thread.run_sync(self._resolve_target, server_id, Endpoint(transport="stdio"))
+                except ServerError:
+                    other.suspend()
+                    return other
+        return None
 
     def _open(self, server: ServerRecord, target: Target, key: SessionKey, requester: Requester) -> Connection:
         if key.owner:

@@ -91,6 +91,22 @@ def test_a_process_that_ends_makes_way_for_the_next(tmp_path: Path) -> None:
         assert "server_listing_failed" not in running.output()
 
 
+def test_a_renamed_entry_takes_over(tmp_path: Path) -> None:
+    config = entries(tmp_path)
+    with serving(tmp_path, config) as (running, url):
+        running.wait_for('"server_indexed"', times=len(KINDS))
+        assert {call(url, f"{kind}:echo") for kind in KINDS} == {"done"}
+
+        renamed = {f"new-{kind}": entry for kind, entry in config.items()}
+        (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": renamed}))
+
+        for kind in KINDS:
+            found(url, f"new-{kind}:echo")
+            assert call(url, f"new-{kind}:echo") == "done"
+        assert refused(tmp_path) == []
+        assert "server_listing_failed" not in running.output()
+
+
 def test_calls_at_the_start_wait_for_the_listing_and_use_its_process(tmp_path: Path) -> None:
     with serving(tmp_path, entries(tmp_path)) as (running, _):
         running.wait_for('"server_indexed"', times=len(KINDS))
