@@ -96,6 +96,9 @@ MOVED_AFTER_S = 60.0
 PROGRESS_EXTENDS = 10
 PROGRESS_EXTENDS_TO_S = 3600.0
 
+LISTED_IDLE_S = 10.0
+"""Seconds that a process stays for a call after a listing started it; many servers are listed at the same time."""
+
 SIGN_IN_CHECKED_EVERY_S = 30.0
 """A session ends so many seconds after its sign-in, at the latest; no call uses it meanwhile."""
 
@@ -265,13 +268,13 @@ class Connection:
         self._was_opened = False
         self._opened_at = float("inf")
         self._error: ServerError | None = None
-        self._closed: ServerError | None = None  # why it ended, with the last words of a child
         self._settled = anyio.Event()  # the session is open, or failed
         self._ended = anyio.Event()
         self._takes_calls = True
         self._drained = anyio.Event()  # no call is in flight, and no more are taken
         self._calls: list[CallExchange] = []
         self.was_called = False
+        self._idle_s = limits.idle_s
         self._last_owner: str | None = None
         self._has_several_owners = False
 
@@ -367,8 +370,7 @@ class Connection:
                 reason = self._state.protocol_violation or f"no connection within {self._open_within_s:g} s"
                 error = self._reason(ServerTimeout(self._state.server_id, reason))
         except FOREIGN_ERRORS as foreign:
-            self._closed = to_server_error(self._state, foreign)
-            error = self._reason(self._closed)
+            error = self._reason(to_server_error(self._state, foreign))
         finally:
             self._slots.own.close()  # of a message that broke off
             self._client, self._error = None, error
@@ -418,6 +420,7 @@ class Connection:
         Listings do not keep a session open that calls no longer use.
         """
         self.in_flight += 1
+        self._idle_s = self._limits.idle_s if self.was_called else min(self._limits.idle_s, LISTED_IDLE_S)
         is_complete = False
         try:
             yield
@@ -449,7 +452,7 @@ class Connection:
                 raise
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._ended.wait()
-            raise (self._state.error or self._closed or self._broke()) from error
+            raise (self._state.error or to_answer_error(self._state, error, None)) from error
         return cast("dict[str, Any]", page)
 
     def describe(self, state: SessionState) -> None:
@@ -509,7 +512,7 @@ class Connection:
         was_open = self._client is not None and self.accepts_calls and self._opened_at < deadline.connecting_since
         self.in_flight += 1
         self._calls.append(exchange)
-        self.was_called, self._state.closing_s = True, CALLED_CLOSING_S
+        self.was_called, self._state.closing_s, self._idle_s = True, CALLED_CLOSING_S, self._limits.idle_s
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
         token = current_exchange.set(exchange)
         try:
@@ -565,11 +568,11 @@ class Connection:
             self._settled.set()
             # until it is retired and its calls have ended, or has been idle for too long
             while not self._drained.is_set():
-                with anyio.move_on_after(min(self._limits.idle_s, SIGN_IN_CHECKED_EVERY_S)):
+                with anyio.move_on_after(min(self._idle_s, SIGN_IN_CHECKED_EVERY_S)):
                     await self._drained.wait()
                 if await self._sign_in_has_ended():
                     self.suspend()
-                if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
+                if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._idle_s:
                     self._drained.set()
             self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
             if kept and self._state.ends_session:
