@@ -396,7 +396,8 @@ class Sessions:
         connection = connection or await self._without_entry(key, target)
         if connection is None or connection.accepts_calls or (connection.in_flight and connection.was_called):
             return False
-        await asyncio.wait([self._not_ended[connection]])
+        if ending := self._not_ended.get(connection):
+            await asyncio.wait([ending])
         return True
 
     async def _without_entry(self, key: SessionKey, target: StdioTarget) -> Connection | None:

@@ -40,7 +40,9 @@ def gone(directory: Path, within_s: float, those: set[int] | None = None) -> Non
     eventually(lambda: not alive(directory) & (those or alive(directory)), within_s, f"the end of {directory.name}")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGKILL]
+)
 def test_no_process_of_a_called_server_outlives_the_service(
     tmp_path: Path, directories: dict[str, Path], number: int
 ) -> None:

@@ -69,7 +69,9 @@ def entries(engine: Engine) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("program", ["docker", "podman", "nerdctl"])
+@pytest.mark.parametrize(
+    "program", ["docker", *(pytest.param(name, marks=pytest.mark.slow) for name in ("podman", "nerdctl"))]
+)
 def test_no_container_outlives_its_connection(tmp_path: Path, program: str) -> None:
     engine = Engine(tmp_path / "bin", program)
     servers = entries(engine)

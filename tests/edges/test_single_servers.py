@@ -147,6 +147,7 @@ def test_a_crashed_process_is_replaced(tmp_path: Path) -> None:
         assert refused(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_container_with_a_name_never_fails(tmp_path: Path) -> None:
     engine = Engine(tmp_path / "bin")
     named = {"named": engine.entry("-i", "--rm", "--name", "only-one")}
