@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from shared.catalog import DefinitionPolicy, Encoding, Listing
 from shared.errors import IndexUnavailable
@@ -22,6 +23,9 @@ from workers.indexing.features import FeatureLocks
 from workers.indexing.records import FailurePolicy
 from workers.upkeep.migrate import ModelRollout
 from workers.upkeep.recover import rebuild_if_lost
+
+if TYPE_CHECKING:
+    from workers.fetch.lister import Share
 
 # Large lists (256 KiB or 10,000 values in a response) that one worker holds at a time; others wait. Each needs up to
 # 64 MiB, and a hundred times the memory of a usual one while it is parsed.
@@ -80,15 +84,15 @@ class Dependencies:
             self.versions.store.close()
 
 
-def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
-    """Open the neighbours other than the intents; the first embedded text loads the model.
+def open_dependencies(settings: Settings, intents: Intents, share: Share | None = None) -> Dependencies:
+    """Open the neighbours other than the intents; the first embedded text loads the model. `share` is for the lister.
 
     Raises:
         IndexUnavailable: Qdrant does not answer.
         ConfigInvalid: another process holds the data directory, or the policy file is invalid.
     """
     slots, starts = LargePayloadSlots(LARGE_LISTS), StartTurns(starts_at_once())
-    list_server = lister(settings, slots, starts)
+    list_server = lister(settings, slots, starts, share)
     embedder = FastEmbedder(settings.embedding_model)
     versions = open_index_versions(settings, embedder)
     with ExitStack() as opened:
@@ -111,7 +115,9 @@ def open_dependencies(settings: Settings, intents: Intents) -> Dependencies:
     )
 
 
-def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> Callable[[Intent], Listing]:
+def lister(
+    settings: Settings, slots: LargePayloadSlots, starts: StartTurns, share: Share | None = None
+) -> Callable[[Intent], Listing]:
     """Return the function that connects to a server and lists its tools, within the limits of the settings.
 
     A large list waits for a slot, which the caller releases. A stdio server waits for a turn to start, and its time
@@ -122,7 +128,7 @@ def lister(settings: Settings, slots: LargePayloadSlots, starts: StartTurns) -> 
     """
     from workers.fetch.lister import Lister  # noqa: PLC0415  # the SDK takes half a second to import
 
-    list_server = Lister(settings, slots, starts).list_server
+    list_server = Lister(settings, slots, starts, share=share).list_server
     return lambda intent: list_server(intent.announcement, intent.announced_at)
 
 

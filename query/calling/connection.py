@@ -36,6 +36,8 @@ from mcp_types import (
     JSONRPCResponse,
     ListRootsRequest,
     ListRootsResult,
+    ListToolsRequest,
+    PaginatedRequestParams,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from prometheus_client import Counter
@@ -60,6 +62,7 @@ from shared.upstream.masking import Mask
 from shared.upstream.opening import HANDSHAKE, PROBE, open_client
 from shared.upstream.options import LONGEST_TIMEOUT_S
 from shared.upstream.session import (
+    CALLED_CLOSING_S,
     FOREIGN_ERRORS,
     Allowance,
     HttpExchange,
@@ -92,6 +95,9 @@ MOVED_AFTER_S = 60.0
 # A server at work reports progress every few seconds; a call that lasts longer is better a task that is polled.
 PROGRESS_EXTENDS = 10
 PROGRESS_EXTENDS_TO_S = 3600.0
+
+LISTED_IDLE_S = 10.0
+"""Seconds that a process stays for a call after a listing started it; many servers are listed at the same time."""
 
 SIGN_IN_CHECKED_EVERY_S = 30.0
 """A session ends so many seconds after its sign-in, at the latest; no call uses it meanwhile."""
@@ -267,6 +273,8 @@ class Connection:
         self._takes_calls = True
         self._drained = anyio.Event()  # no call is in flight, and no more are taken
         self._calls: list[CallExchange] = []
+        self.was_called = False
+        self._idle_s = limits.idle_s
         self._last_owner: str | None = None
         self._has_several_owners = False
 
@@ -391,6 +399,67 @@ class Connection:
         if self._client is None:
             raise self._error or self._broke()
 
+    @property
+    def client(self) -> Client:
+        """Return the client of a session that is open."""
+        assert self._client
+        return self._client
+
+    def runs(self, target: Target) -> bool:
+        """Return whether this is a process of the same entry, for whatever caller or project."""
+        ours = self._target_match.target
+        if not (isinstance(ours, StdioTarget) and isinstance(target, StdioTarget)):
+            return False
+        return replace(ours.entry or ours, owner="") == replace(target.entry or target, owner="")
+
+    @contextmanager
+    def listing(self) -> Generator[None]:
+        """Keep the session open for the block, then for the calls that follow; a failed one that no call has used ends.
+
+        Listings do not keep a session open that calls no longer use.
+        """
+        self.in_flight += 1
+        self._idle_s = self._limits.idle_s if self.was_called else min(self._limits.idle_s, LISTED_IDLE_S)
+        is_complete = False
+        try:
+            yield
+            is_complete = True
+        finally:
+            self.in_flight -= 1
+            if not self.was_called:
+                self.last_used = anyio.current_time()
+                if not is_complete and self.in_flight == 0:
+                    self.abort()
+            if not self._takes_calls:
+                self._stop_taking_calls()
+
+    async def tools_page(self, cursor: str | None) -> dict[str, Any]:
+        """Return a page of the server's tools as it sent it: validating it as a whole would reject all for one.
+
+        Raises:
+            MCPError: the answer is an error.
+            ServerError: the connection broke.
+        """
+        session: Any = self.client.session  # there is no public way
+        request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+        data, options = request.model_dump(by_alias=True, mode="json", exclude_none=True), dict[str, Any]()
+        session._stamp(data, options)
+        try:
+            page = await session._dispatcher.send_raw_request("tools/list", data.get("params"), options)
+        except MCPError as error:
+            if not is_connection_lost(error):
+                raise
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await self._ended.wait()
+            raise (self._state.error or to_answer_error(self._state, error, self._state)) from error
+        return cast("dict[str, Any]", page)
+
+    def describe(self, state: SessionState) -> None:
+        """Let another state have what this one observed of the child."""
+        ours = self._state
+        state.error, state.protocol_violation, state.hint = ours.error, ours.protocol_violation, ours.hint
+        state.stderr, state.exit_code, state.was_stopped = ours.stderr, ours.exit_code, not self.was_called
+
     async def tool_named(self, name: str) -> ToolDefinition | None:
         """Return the tool of this name that the server has in this session since it announced a change.
 
@@ -442,6 +511,7 @@ class Connection:
         was_open = self._client is not None and self.accepts_calls and self._opened_at < deadline.connecting_since
         self.in_flight += 1
         self._calls.append(exchange)
+        self.was_called, self._state.closing_s, self._idle_s = True, CALLED_CLOSING_S, self._limits.idle_s
         # requests and responses from here on are those of this call; the SDK copies the context of the sender
         token = current_exchange.set(exchange)
         try:
@@ -490,11 +560,11 @@ class Connection:
             self._settled.set()
             # until it is retired and its calls have ended, or has been idle for too long
             while not self._drained.is_set():
-                with anyio.move_on_after(min(self._limits.idle_s, SIGN_IN_CHECKED_EVERY_S)):
+                with anyio.move_on_after(min(self._idle_s, SIGN_IN_CHECKED_EVERY_S)):
                     await self._drained.wait()
                 if await self._sign_in_has_ended():
                     self.suspend()
-                if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._limits.idle_s:
+                if self.in_flight == 0 and anyio.current_time() >= self.last_used + self._idle_s:
                     self._drained.set()
             self._state.scope.deadline = anyio.current_time() + _FAREWELL_S
             if kept and self._state.ends_session:
@@ -549,7 +619,8 @@ class Connection:
                         self._hooks.asks_for_roots(self)
                 case JSONRPCNotification(method="notifications/tools/list_changed"):
                     self.tools.changed()
-                    self._hooks.tools_changed()
+                    if self.was_called:  # the listing that opened the session has the tools
+                        self._hooks.tools_changed()
                 case JSONRPCResponse(id=request_id) | JSONRPCError(id=request_id) if request_id is not None:
                     self._allowance.end(request_id)
                 case _:

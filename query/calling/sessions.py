@@ -9,7 +9,8 @@ child that works in the project of its client belongs to the clients of that dir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -199,6 +200,21 @@ class Sessions:
             return
         raise ServerTimeout(server.server_id, f"no connection within {self._limits.timeout_s:g} s")
 
+    @asynccontextmanager
+    async def listed(self, server: ServerRecord) -> AsyncGenerator[Connection]:
+        """Yield a connection of anyone to a stdio server, or else the service's, which may not be open yet.
+
+        Raises:
+            CallsExhausted: all connections are in use.
+            ServerError: it cannot be opened.
+        """
+        target = await self._resolve(server, LISTING)
+        running = [each for (server_id, _), each in self._connections.items() if server_id == server.server_id]
+        connection = next((each for each in running if each.accepts_calls and each.runs(target)), None)
+        connection = connection or await self._connection(server, target, LISTING)
+        with connection.listing():
+            yield connection
+
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin work that outlives the request of its caller, and that `aclose` ends."""
         # an empty context: the log and the trace of the request that came first are not those of a connection
@@ -339,6 +355,8 @@ class Sessions:
         """
         while True:
             key = self._key(server.server_id, target, requester)
+            if isinstance(target, StdioTarget) and await self._has_made_way(key, target, requester):
+                continue
             connection = self._connections.get(key)
             is_opener = False
             if connection is None or not connection.accepts_calls or not connection.is_for(_target_of(key, target)):
@@ -356,6 +374,42 @@ class Sessions:
             is_ours = not connection.was_opened or self._of(server.server_id, requester) is connection
             if is_opener or (is_ours and not connection.lacks_credentials):
                 return connection
+
+    async def _has_made_way(self, key: SessionKey, target: StdioTarget, requester: Requester) -> bool:
+        """Return whether a process that only one may run beside has ended, or has been given to the requester."""
+        connection = self._connections.get(key)
+        listed = self._connections.get(SessionKey(key.server_id, SERVICE))
+        if listed and not listed.was_called and requester is not LISTING:
+            # one that asks for its client's directories asked while there was no client
+            is_own = key.server_id not in self._by_project and listed.is_for(replace(target, owner=SERVICE))
+            if is_own and key.owner and listed.accepts_calls:
+                self._bounds.admit(key, self._connections, is_process=key.is_of_caller)
+                del self._connections[SessionKey(key.server_id, SERVICE)]
+                self._connections[key] = listed
+                listed.give_to(target)
+            if is_own and listed.accepts_calls:
+                return False
+            connection = listed
+            connection.suspend()
+        elif connection and connection.accepts_calls and not connection.is_for(target):
+            connection.suspend()
+        connection = connection or await self._without_entry(key, target)
+        if connection is None or connection.accepts_calls or (connection.in_flight and connection.was_called):
+            return False
+        if ending := self._not_ended.get(connection):
+            await asyncio.wait([ending])
+        return True
+
+    async def _without_entry(self, key: SessionKey, target: StdioTarget) -> Connection | None:
+        """Return an unused process of the same command that is to end, since its entry has another name now."""
+        for (server_id, _), other in list(self._connections.items()):
+            if server_id != key.server_id and other.runs(target) and not other.in_flight:
+                try:
+                    await anyio.to_thread.run_sync(self._resolve_target, server_id, Endpoint(transport="stdio"))
+                except ServerError:
+                    other.suspend()
+                    return other
+        return None
 
     def _open(self, server: ServerRecord, target: Target, key: SessionKey, requester: Requester) -> Connection:
         if key.owner:

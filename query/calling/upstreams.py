@@ -6,8 +6,9 @@ if its tool declares that a repetition changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import anyio
 import structlog
 
 from query.calling.choice import CircuitBreaker, ReplicaChoice
-from query.calling.connection import CallDeadline, ResultT, Send
+from query.calling.connection import CallDeadline, Connection, ResultT, Send
 from query.calling.dialogue import WaitingCalls
 from query.calling.limits import Admission, CallLimits
 from query.calling.sessions import Authenticate, CallResources, Dial, Sessions
@@ -78,16 +79,19 @@ class Upstreams:
         self._breaker = CircuitBreaker()
         self._choice = ReplicaChoice(self._breaker, keep_s=limits.idle_s)
         self._blocks = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """End all calls, connections and child processes with the block; with the last one, where blocks overlap."""
         self._blocks += 1
+        self.loop = asyncio.get_running_loop()
         try:
             yield
         finally:
             self._blocks -= 1
             if self._blocks == 0:
+                self.loop = None
                 self.waiting.end_all()
                 with anyio.CancelScope(shield=True):  # a cancelled server must not leave a process behind
                     await self._sessions.aclose()
@@ -96,6 +100,10 @@ class Upstreams:
     def has_connections(self) -> bool:
         """Return whether a connection to a server is open, opens or ends."""
         return self._sessions.has_connections
+
+    def listed(self, server: ServerRecord) -> AbstractAsyncContextManager[Connection]:
+        """Return the connection to a stdio server for a listing; see `Sessions.listed`."""
+        return self._sessions.listed(server)
 
     async def session_tool(self, name: str, server: ServerRecord, requester: Requester) -> ToolDefinition | None:
         """Return the tool that a server has in the session that a call of the requester would use; None without either.

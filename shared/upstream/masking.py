@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio.to_thread
 
+from shared.upstream.commands import packages
 from shared.upstream.target import SHORTEST, StdioTarget, secrets_of
 
 if TYPE_CHECKING:
@@ -35,20 +36,6 @@ _BEFORE_VARIABLE = ("-e", "--env")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=|[A-Z_][A-Z0-9_]*$")
 _PLAIN_SEGMENT = re.compile(r"@?[a-z]+([-_.@][a-z]+)*")
 
-# Programs that start a package or an image, which is their first argument that is neither an option nor its value.
-_RUNNER = re.compile(
-    r"(?:.*[\\/])?(?:npx|bunx|pnpx|uvx|pipx|uv|npm|pnpm|yarn|bun|docker|podman|nerdctl)(?:\.(?:exe|cmd))?",
-    re.IGNORECASE,
-)
-_SUBCOMMANDS = ("run", "exec", "dlx", "x", "tool", "container")
-_FLAGS = ("-y", "--yes", "-q", "--quiet", "-i", "-t", "-it", "-ti", "-d", "--rm", "--init", "--interactive", "--tty")
-_BEFORE_PACKAGE = ("--from", "--with", "--package")
-_PACKAGE = re.compile(
-    r"@?[a-z][\w.-]{0,60}(?:/[\w.-]{1,60})*(?:\[[\w,-]+\])?(?:(?:@|:|[=<>~!]=)[\w.-]{1,40})?", re.IGNORECASE
-)
-_MODULE_RUNNER = re.compile(r"(?:.*[\\/])?python[\d.]*(?:\.exe)?", re.IGNORECASE)
-_MODULE = re.compile(r"[A-Za-z_][\w.]{0,60}")
-_SCRIPT = re.compile(r"[\w./\\-]{1,200}\.(?:py|js|mjs|cjs|ts|sh|jar)")
 _PATH = re.compile(r"([~.]{0,2}[\\/]|[A-Za-z]:).*")
 
 
@@ -76,6 +63,10 @@ class Mask:
         # in a thread: a message of 150,000 values takes 0.2 s
         masked = await anyio.to_thread.run_sync(lambda: self._masked(json.loads(text)))
         return type(message).model_validate(masked, by_name=False)
+
+    def value(self, value: object) -> object:
+        """Return a JSON value with `***` in its texts and names."""
+        return self._masked(value) if self._credentials else value
 
     def _masked(self, value: object) -> object:
         if isinstance(value, str):
@@ -129,7 +120,7 @@ def _hidden(value: object) -> object:
 
 
 def _masked_words(words: Sequence[str], command: str) -> list[str]:
-    candidates = secrets_of(StdioTarget("", tuple(words)))
+    candidates = secrets_of(StdioTarget(command, tuple(words)))
     secrets = [secret for secret in candidates if not (_REFERENCE.search(secret) or _HEADER_NAME.fullmatch(secret))]
     shown = packages(command, words)
     return [
@@ -185,23 +176,3 @@ def _marked(shown: object, shown_before: object, now: object, before: object) ->
 
 def _object(value: object) -> dict[str, object] | None:
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
-
-
-def packages(command: str, words: Sequence[str]) -> frozenset[int]:
-    """Return the positions of the arguments that name the package, image, module or script of a command."""
-    scripts = (at for at, word in enumerate(words) if _SCRIPT.fullmatch(word))
-    if _MODULE_RUNNER.fullmatch(command) and words[:1] == ["-m"] and _MODULE.fullmatch("".join(words[1:2])):
-        return frozenset((1, *scripts))
-    return frozenset((*(_packages(words) if _RUNNER.fullmatch(command) else ()), *scripts))
-
-
-def _packages(words: Sequence[str]) -> Iterator[int]:
-    before = ""
-    for at, word in enumerate(words):
-        takes_value = before.startswith("-") and "=" not in before and before not in _FLAGS
-        if before in _BEFORE_PACKAGE or not (takes_value or word.startswith("-") or word in _SUBCOMMANDS):
-            if _PACKAGE.fullmatch(word):
-                yield at
-            if before not in _BEFORE_PACKAGE:
-                return
-        before = word

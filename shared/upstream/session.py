@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from shared.upstream.replay import Recorder
     from shared.upstream.tokens import AccessTokens
 
+CLOSING_S = 1.0
+CALLED_CLOSING_S = 5.0
+"""Seconds that a child which was called has to close, such as a browser, and again after SIGTERM."""
+
 SMALL_BYTES = 256 << 10
 SMALL_NODES = 10_000
 """Limits of a small message: it has room for hundreds of real tools and needs at most 2 MiB when parsed."""
@@ -188,6 +192,8 @@ class SessionState:
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
     `is_sse` is true once the server has opened a stream of the older SSE transport, which is a session.
     With `is_shared`, each call brings its own tokens, and a request outside a call has none.
+    `hint` is the likely cause of a failure of the child, and its cure.
+    `closing_s` are the seconds that a child has after the end of its stdin, and again after SIGTERM.
     `login` is the command by which a person signs in, empty where nobody can. `on_token` is called with each access
     token that is used.
     """
@@ -202,6 +208,8 @@ class SessionState:
     challenge: Challenge | None = None
     protocol_violation: str | None = None
     stderr: bytes = b""
+    hint: str = ""
+    closing_s: float = field(default_factory=lambda: CLOSING_S)
     exit_code: int | None = None
     was_stopped: bool = False
     may_hold_large: Callable[[], bool] = field(default=lambda: True, repr=False)
@@ -272,6 +280,11 @@ class SessionState:
             self.challenge = challenge
         if exchange := current_exchange.get():
             exchange.http_status, exchange.challenge, exchange.words = status, challenge, words
+
+    @property
+    def is_hurried(self) -> bool:
+        """Return whether a child gets no time after the end of its stdin: it failed, or sent nothing until now."""
+        return self.scope.cancel_called and (self.error is not None or self.closing_s < CALLED_CLOSING_S)
 
     def note_start(self) -> None:
         """Handle a message of a child; the first one ends its start."""
@@ -406,7 +419,8 @@ def to_answer_error(state: SessionState, error: MCPError, response: HttpExchange
         words = "" if is_stand_in(error) else f"{answered(state, error)}{tail}"
         return status_error(state, response.http_status, response.challenge, body=response.words, words=words)
     if is_connection_lost(error):
-        closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
+        hint = f"; {state.hint}" if state.hint else ""
+        closed = ProtocolViolation(server_id, f"{state.protocol_violation}{hint}") if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, f"the connection closed{tail}")
     page = f", {state.quote(cause_in(response.words))}" if response.words else ""
     reason = f"answers with an error: {answered(state, error)}{page}{tail}"
@@ -457,4 +471,5 @@ def _stderr_tail(state: SessionState) -> str:
             end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
     # masked before it is cut, else a part of a credential could remain
     words = Mask(state.hidden).text(state.stderr.decode("utf-8", "replace"))[-_LAST_WORDS_CHARACTERS:]
-    return end + (f"{LAST_WORDS}{state.quote(words)}" if words.strip() else "")
+    hint = f"; {state.hint}" if state.hint else ""
+    return end + hint + (f"{LAST_WORDS}{state.quote(words)}" if words.strip() else "")

@@ -1,7 +1,7 @@
 """A server as a child process, with a limit on the length of a line.
 
 The SDK's stdio transport accepts lines of any length, at quadratic cost. This transport has a limit.
-It also keeps the end of the child's stderr for error messages and in a log, and always ends the whole process group.
+It also keeps the end of the child's stderr for error messages and in a log, and always ends all that the child started.
 
 A command such as `npx` first installs its server, and an installer that is killed leaves a broken cache. Until its
 first message, a child therefore gets SIGTERM and `INSTALLER_GRACE_S` to undo its work, before SIGKILL.
@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import AsyncResource, ByteReceiveStream, Process
+from anyio.abc import AsyncResource, ByteReceiveStream
+from anyio.abc import Process as Child
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     METHOD_NOT_FOUND,
@@ -33,8 +34,11 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from shared.upstream.commands import container_run
+from shared.upstream.containers import Container
 from shared.upstream.log import StderrLog
 from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
+from shared.upstream.processes import INSTALLER_GRACE_S, MARK, SUPERVISOR, Process, living, processes_of, signal_all
 from shared.upstream.session import SessionState, message_too_dense, message_too_large
 from shared.upstream.target import StdioTarget
 
@@ -46,14 +50,11 @@ PROBE_PATIENCE_S = 3.0
 """Seconds after which a silent child counts as older than `server/discover`."""
 HANDSHAKE_PATIENCE_S = 10.0
 """Seconds after which a child that has read the probe, and says nothing to the handshake either, hangs."""
-INSTALLER_GRACE_S = 20.0
-"""Seconds between SIGTERM and SIGKILL for a child that has sent no message."""
 
-_EXIT_GRACE_S = 1.0
-_TERMINATE_GRACE_S = 0.5
 _REAP_S = 1.0
 _STDERR_TAIL_S = 0.3
 _POLL_S = 0.01
+_WATCHED_EVERY_S = 0.5
 _STORE_EVERY_S = 1.0
 
 _BASIC = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
@@ -81,16 +82,35 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
     Raises:
         OSError: the command cannot be started.
     """
-    process = await anyio.open_process(
-        [target.command, *target.args],
-        env=inherited_environment(os.environ) | dict(target.env),
-        cwd=target.cwd,
-        start_new_session=True,  # its pid is the id of the process group to kill
-    )
-    child = _Child(process, max_line_bytes, state, target.log)
+    mark = SUPERVISOR.mark()
+    words = [target.command, *target.args]
+    env = inherited_environment(os.environ) | dict(target.env) | {MARK: mark}
+    container = None
+    if run := container_run(words):
+        state.hint = run.hint
+        container = Container(run, target, mark, env)
+        await container.sweep()
+        words = container.command
+    try:
+        # in a session of its own, whose id is that of the process
+        process = await anyio.open_process(words, env=env, cwd=target.cwd, start_new_session=True)
+    except OSError:
+        SUPERVISOR.answered(mark)
+        if container:
+            await container.remove()
+        raise
+    child = _Child(process, max_line_bytes, state, target.log, mark, container)
     async with anyio.create_task_group() as tasks:
-        for task in (child.read_stdout, child.read_stderr, child.write_stdin, child.give_up_probe, child.store_log):
+        for task in (
+            child.read_stdout,
+            child.read_stderr,
+            child.write_stdin,
+            child.give_up_probe,
+            child.store_log,
+            child.watch_exit,
+        ):
             tasks.start_soon(task)
+        tasks.start_soon(child.store_log)
         try:
             yield child.incoming[1], child.outgoing[0]
         finally:
@@ -107,10 +127,18 @@ def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
 class _Child:
     """A running child and the tasks that transfer its messages."""
 
-    def __init__(self, process: Process, max_line_bytes: int, state: SessionState, log: Path | None) -> None:
+    def __init__(
+        self,
+        process: Child,
+        max_line_bytes: int,
+        state: SessionState,
+        log: Path | None,
+        mark: str,
+        container: Container | None,
+    ) -> None:
         self.incoming = anyio.create_memory_object_stream[Incoming](0)
         self.outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        self._process = process
+        self._process, self._mark, self._container = process, mark, container
         self._stdin: int | None = None
         self._written_bytes = 0
         with suppress(ValueError):  # it has ended already, and asyncio has closed the pipe
@@ -120,6 +148,7 @@ class _Child:
         self._state = state
         self._log = StderrLog(log, state.secrets) if log else None
         self._wrote, self._storing = anyio.Event(), anyio.Lock()
+        self._started = set[Process]()
         self._probe: JSONRPCRequest | None = None  # until it is answered
         self._probe_sent = anyio.Event()
         self._stdout_ended, self._stderr_ended = anyio.Event(), anyio.Event()
@@ -163,6 +192,8 @@ class _Child:
             # many servers print a banner, so this is the error only if no valid message follows
             self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
             return
+        if not self._state.is_started:
+            SUPERVISOR.answered(self._mark)
         self._state.note_start()
         if self._probe and isinstance(message, JSONRPCResponse | JSONRPCError):
             if message.id != self._probe.id:  # the answer of a server that could not read the probe
@@ -249,18 +280,34 @@ class _Child:
         left_bytes = int.from_bytes(fcntl.ioctl(self._stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
         return left_bytes < self._written_bytes
 
+    async def watch_exit(self) -> None:
+        """End the session of a child that crashed, also while a process that it started holds its pipes."""
+        while self._process.returncode is None:  # noqa: ASYNC110  # Process.wait() would wait for the pipes too
+            await anyio.sleep(_WATCHED_EVERY_S)
+        if self._process.returncode:
+            await anyio.sleep(_STDERR_TAIL_S)  # its last messages are read
+            await _close(self._process.stdout)
+
     async def stop(self) -> None:
-        """End the child: close its stdin if there is time, then signal its whole process group."""
+        """End the child and all it started: its stdin ends, and what is left after some time gets signals."""
         self.incoming[1].close()
         if self._stdin is not None:
             os.close(self._stdin)
             self._stdin = None
+        self._started = await self._find()  # while the child lives
         await _close(self._process.stdin)
-        await self._exit_within(0.0 if self._state.scope.cancel_called else _EXIT_GRACE_S)
+        if not self._state.is_hurried:
+            await self._exit_within(self._state.closing_s)
         self._state.was_stopped = self._process.returncode is None
-        grace_s = _TERMINATE_GRACE_S if self._state.is_started else INSTALLER_GRACE_S
-        await terminate_posix_process_tree(self._process, grace_s)
+        if self._container and self._state.was_stopped:  # its client may pass no signal on, and ends with it
+            await self._container.stop(self._state.closing_s)
+        await self._end(signal.SIGTERM, self._state.closing_s if self._state.is_started else INSTALLER_GRACE_S)
+        await self._end(signal.SIGKILL, _REAP_S)
         await self._exit_within(_REAP_S)
+        if self._container:
+            await self._container.remove()
+        if not self._state.is_started:
+            SUPERVISOR.answered(self._mark)
         with anyio.move_on_after(_STDERR_TAIL_S):
             await self._stdout_ended.wait()
             await self._stderr_ended.wait()
@@ -270,6 +317,17 @@ class _Child:
             await self._store(self._log)
         for pipe in (self._process.stdout, self._process.stderr):
             await _close(pipe)  # a process outside the group may hold the other end
+
+    async def _end(self, number: int, seconds: float) -> None:
+        """Send a signal to all processes of the child, and wait for their end."""
+        with anyio.move_on_after(seconds):
+            while left := await self._find():  # again: one may have started another
+                signal_all(left, number)
+                while living(left):  # noqa: ASYNC110  # there is no event to wait for
+                    await anyio.sleep(_POLL_S)
+
+    async def _find(self) -> set[Process]:
+        return await anyio.to_thread.run_sync(processes_of, (self._mark,), self._process.pid, self._started)
 
     async def _exit_within(self, seconds: float) -> None:
         # Process.wait() would also wait for pipes that a grandchild may hold

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from shared.upstream.commands import packages
+
 if TYPE_CHECKING:
     from shared.upstream.tokens import AccessTokens
 
@@ -35,13 +37,19 @@ _CREDENTIAL_NAME = re.compile(
 _RELATIVE = ("./", "../", ".\\", "..\\")
 _PATH = re.compile(r"(~|\.{1,2})?/[^\s:]*")
 _PLAIN_NAME = re.compile(r"@?[a-z]+([-_./@][a-z]+)*")
-_SIMILAR = 0.6
+_USER_PASSWORD = re.compile(r"[^\s:/]:([^\s:@/]+)@")  # also without a scheme, as in the name of an image
+_SIMILAR = 0.8
+# A near name would be that of another program, but for a version, as in python3.
+_WELL_KNOWN = re.compile(
+    r"docker|podman|nerdctl|npx|npm|pnpm|pnpx|yarn|bunx?|deno|node|uvx?|pipx|python\d*|java|dotnet|go|cargo|ruby|php",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StdioTarget:
     """A server that is a child process, with the variables that children inherit and `env`.
 
+    `entry` is the target as it was before it was set in a project.
     `log` is the file for the child's stderr, if it is kept. A process belongs to its `owner`; callers share it if that
     is empty.
     """
@@ -52,6 +60,7 @@ class StdioTarget:
     cwd: str | None = None
     log: Path | None = field(default=None, compare=False, repr=False)
     owner: str = ""
+    entry: StdioTarget | None = field(default=None, compare=False, repr=False)
 
     @property
     def depends_on_project(self) -> bool:
@@ -75,6 +84,7 @@ class StdioTarget:
             args=tuple(map(replaced, self.args)),
             env={name: replaced(value) for name, value in self.env.items()},
             cwd=str(Path(directory, replaced(self.cwd or ""))),
+            entry=self,
         )
 
 
@@ -130,7 +140,10 @@ def program_problem(name: str, path: str | None = None) -> ProgramProblem:
         return ProgramProblem(f"{name} cannot be started", "install the interpreter in its first line")
     if os.sep in name:
         return ProgramProblem(f"{name} does not exist", "install it, or correct the path")
-    similar = get_close_matches(name, sorted(set(_programs(path)) - {name}), n=2, cutoff=_SIMILAR)
+    near, cutoff = sorted(set(_programs(path)) - {name}), _SIMILAR
+    if _WELL_KNOWN.fullmatch(name):
+        near, cutoff = [other for other in near if re.fullmatch(rf"{name}[\d.]+|{name}js", other)], 0.0
+    similar = get_close_matches(name, near, n=2, cutoff=cutoff)
     repair = f"did you mean {' or '.join(similar)}?" if similar else "install it, or write its absolute path"
     return ProgramProblem(f"there is no program {name!r} in its PATH", repair)
 
@@ -140,7 +153,8 @@ def secrets_of(target: Target) -> tuple[str, ...]:
     if isinstance(target, HttpTarget):
         return _longest_first([*target.headers.values(), *_in_url(target.url)])
     values: list[str] = []
-    words = [word for argument in target.args for word in argument.split()]
+    shown = packages(target.command, target.args)
+    words = [word for at, text in enumerate(target.args) for word in ([""] if at in shown else text.split())]
     for value in (*target.env.values(), *_in_words(words)):
         if not _PATH.fullmatch(value):
             values += (value, *_in_url(value))
@@ -188,6 +202,7 @@ def _in_words(words: Iterable[str]) -> Iterator[str]:
             yield word.partition("=")[2]
         elif before.startswith("--") or not _PLAIN_NAME.fullmatch(word):
             yield word
+            yield from _USER_PASSWORD.findall(word)
 
 
 def _in_url(text: str) -> Iterator[str]:

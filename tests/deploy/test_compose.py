@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from query.service import RESPONSE_S, grace_s_of
 from shared.settings import Settings
-from shared.upstream.stdio import INSTALLER_GRACE_S
+from shared.upstream.processes import INSTALLER_GRACE_S
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_process, wait_until_up
 from tests.support.reference.settings import variable

@@ -26,7 +26,7 @@ from query.listener import MCP_PATH
 from query.service import RESPONSE_S, grace_s_of
 from query.web.routes import PATH as UI_PATH
 from shared.settings import Settings
-from shared.upstream.stdio import INSTALLER_GRACE_S
+from shared.upstream.processes import INSTALLER_GRACE_S
 from tests.support.chart import (
     CHART,
     PORTS,

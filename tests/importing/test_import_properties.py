@@ -8,7 +8,7 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.upstream.mcp_json import server_id
+from shared.server_ids import server_id
 from toolscale.mcp_clients.clients import Client, ClientFile
 from toolscale.mcp_clients.entries import OPERATORS_OWN, definition
 from toolscale.mcp_clients.find import FoundServer

@@ -107,7 +107,7 @@ def test_a_failure_to_store_does_not_end_the_session(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_failing_child_leaves_its_lines_and_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.upstream.stdio._EXIT_GRACE_S", 60.0)
+    monkeypatch.setattr("shared.upstream.session.CLOSING_S", 60.0)
     script = f"echo cannot open the database with {SECRET} >&2; exit 7"
     target = StdioTarget("sh", ("-c", script), {"KEY": SECRET}, log=tmp_path / "s.log")
 

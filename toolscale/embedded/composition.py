@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared.errors import ConfigInvalid, FollowedConfigUnavailable
 from shared.events import ServerEvent
@@ -30,6 +31,9 @@ from workers.sources.announcer import announce_again, announce_config
 from workers.sources.mcp_json import ConfigFollower, config_followed
 from workers.upkeep.recover import rebuild_if_lost
 from workers.work import ReconcilePool, Work, longest_listing_s
+
+if TYPE_CHECKING:
+    from workers.fetch.lister import Share
 
 # Events of `toolscale emit` in another process wait for a sweep.
 SWEEP_INTERVAL_S = 1.0
@@ -85,8 +89,8 @@ class Embedded:
 
 
 @contextmanager
-def run_embedded(settings: Settings) -> Generator[Embedded]:
-    """Run the reconciliations and the sweep until the block ends.
+def run_embedded(settings: Settings, share: Share | None = None) -> Generator[Embedded]:
+    """Run the reconciliations and the sweep until the block ends. `share` is for the lister.
 
     At the end writes are completed. Reconciliations that wait for a server are interrupted; the next start
     repeats them.
@@ -97,7 +101,7 @@ def run_embedded(settings: Settings) -> Generator[Embedded]:
     if settings.redis_url:
         raise ConfigInvalid("REDIS_URL is set, for services with workers of their own; unset it for `toolscale serve`")
     return_freed_memory_early()
-    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents)) as opened:
+    with closing(open_intents(settings)) as intents, closing(open_dependencies(settings, intents, share)) as opened:
         # reconciliations that compute side by side slow searches in this process
         deps = replace(opened, computing=threading.Lock())
         intents.clear_pending_messages()

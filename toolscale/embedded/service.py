@@ -13,6 +13,7 @@ import structlog
 from query.api import api_routes
 from query.app import metrics_route
 from query.backup import Stores
+from query.calling.listing import SharedSessions
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
 from query.listener import MCP_PATH
@@ -65,6 +66,7 @@ class RunningService:
 
     embedded: Embedded
     catalogue: Catalogue
+    sessions: SharedSessions
 
 
 @contextmanager
@@ -80,7 +82,8 @@ def running(settings: Settings) -> Generator[RunningService]:
         if config.problems and not config.announcements:
             raise ConfigInvalid(f"{path}: no usable server; {config.problems[0]}")
     allow_turns(index_is_embedded=settings.qdrant_url is None)
-    with run_embedded(settings) as embedded, ExitStack() as sources:
+    sessions = SharedSessions()
+    with run_embedded(settings, sessions) as embedded, ExitStack() as sources:
         intents = embedded.deps.intents
         if path:
             sources.enter_context(embedded.following(path))
@@ -95,7 +98,7 @@ def running(settings: Settings) -> Generator[RunningService]:
             recorded(live_catalogue(followed, settings), usage) as catalogue,
             sampling(usage, catalogue.ledger, catalogue.encoding),
         ):
-            yield RunningService(embedded, replace(catalogue, intents=intents))
+            yield RunningService(embedded, replace(catalogue, intents=intents), sessions)
 
 
 def answer(
@@ -121,6 +124,7 @@ def answer(
 
     kept = catalogue.response_policy.kept
     flows = SignInFlows(dialler, sign_ins, kept, listener.public_address, resync, is_local=listener.is_local)
+    upstreams = service.sessions.upstreams = upstreams_of(settings, dialler, kept, resync)
     http: HttpServer
     with ExitStack() as beside:
         routes = [
@@ -136,7 +140,7 @@ def answer(
             recorder = beside.enter_context(closing(EventRecorder(emitter)))
             routes.append(events_route(recorder, producers=producers))
         http = HttpServer(
-            service_of(catalogue, upstreams_of(settings, dialler, kept, resync), caller_of_request, flows),
+            service_of(catalogue, upstreams, caller_of_request, flows),
             listener,
             index=catalogue.index,
             routes=routes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,18 +14,19 @@ from shared.catalog import Listing, ToolDefinition
 from shared.errors import ProtocolViolation
 from shared.service.process import full_environment
 from shared.upstream.dial import dialler_for
-from shared.upstream.opening import PROBE
+from shared.upstream.opening import HANDSHAKE, PROBE
 from shared.upstream.replay import Recorder, Recording
 from shared.upstream.target import STDIO_START_TIMEOUT_S, HttpTarget, StdioTarget, Target
 from workers.fetch.definitions import Limits
-from workers.fetch.session import answers_as_recorded, connect_mode, fetch_tools_blocking
+from workers.fetch.session import SharedSession, answers_as_recorded, connect_mode, fetch_tools_blocking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shared.events import ServerAnnouncement
     from shared.settings import Settings
     from workers.fetch.turns import LargePayloadSlots, StartTurns
+
+Share = Callable[["ServerAnnouncement", bool], SharedSession]
+"""Returns the session of calls with a stdio server; the flag is whether it needs the handshake of earlier protocols."""
 
 # A probe that failed by chance makes a server of both protocols look like one of an earlier protocol.
 PROBE_AFTER_S = 3600.0
@@ -92,8 +94,9 @@ class Lister:
         slots: LargePayloadSlots,
         starts: StartTurns,
         clock_s: Callable[[], float] = time.monotonic,
+        share: Share | None = None,
     ) -> None:
-        """Read the options of servers.
+        """Read the options of servers; with `share`, a stdio server is listed by the process that serves calls.
 
         Raises:
             ConfigInvalid: the policy file is invalid.
@@ -102,7 +105,7 @@ class Lister:
         self._usual = Limits(timeout_s=settings.listing_timeout_s)
         self._slots = slots
         self._starts = starts
-        self._clock_s = clock_s
+        self._clock_s, self._share = clock_s, share
         self._listed: dict[str, _Listed] = {}
         self._recorded_bytes = 0
         self._changing = threading.Lock()
@@ -132,9 +135,9 @@ class Lister:
         known = last if is_known else None
         if known and isinstance(target, HttpTarget) and (listing := self._list_as_recorded(server_id, target, known)):
             return listing
-        if known and known.mode != PROBE and (listing := self._list_unprobed(server_id, target, limits, known)):
+        if known and known.mode != PROBE and (listing := self._list_unprobed(announcement, target, limits, known)):
             return listing
-        listing, recorder = self._fetch(server_id, target, limits, PROBE)
+        listing, recorder = self._fetch(announcement, target, limits, PROBE)
         if known and known.mode == PROBE:
             listed = replace(known, failed=False)
         else:
@@ -157,12 +160,15 @@ class Lister:
         self._keep(server_id, known)
         return recorded.listing()
 
-    def _list_unprobed(self, server_id: str, target: Target, limits: Limits, known: _Listed) -> Listing | None:
+    def _list_unprobed(
+        self, announcement: ServerAnnouncement, target: Target, limits: Limits, known: _Listed
+    ) -> Listing | None:
         """Return the list in the mode of the last listing, None if the server rejects it at once."""
+        server_id = announcement.server_id
         self._keep(server_id, replace(known, mode=PROBE, failed=True, recorded=None))  # unless it succeeds
         began_s = self._clock_s()
         try:
-            listing, recorder = self._fetch(server_id, target, limits, known.mode)
+            listing, recorder = self._fetch(announcement, target, limits, known.mode)
         except ProtocolViolation:
             if self._clock_s() - began_s > REJECTED_WITHIN_S:
                 raise
@@ -190,14 +196,21 @@ class Lister:
             self._recorded_bytes -= listed.recorded_bytes if listed else 0
             return listed
 
-    def _fetch(self, server_id: str, target: Target, limits: Limits, mode: str) -> tuple[Listing, Recorder | None]:
+    def _fetch(
+        self, announcement: ServerAnnouncement, target: Target, limits: Limits, mode: str
+    ) -> tuple[Listing, Recorder | None]:
         """Return the list, with the recorder of a session over HTTP."""
+        server_id = announcement.server_id
         try_acquire = partial(self._slots.try_acquire, server_id)
         if not isinstance(target, StdioTarget):
             recorder = Recorder(target) if target.transport == "streamable-http" else None
             return fetch_tools_blocking(server_id, target, limits, try_acquire, mode=mode, recorder=recorder), recorder
         with self._starts.turn(server_id) as end_turn:
-            return fetch_tools_blocking(server_id, target, limits, try_acquire, end_turn=end_turn, mode=mode), None
+            shared = self._share(announcement, mode == HANDSHAKE) if self._share else None
+            listing = fetch_tools_blocking(
+                server_id, target, limits, try_acquire, end_turn=end_turn, mode=mode, shared=shared
+            )
+            return listing, None
 
 
 def _recorded(listed: _Listed, known: _Listed | None, listing: Listing, recorder: Recorder | None) -> _Listed:

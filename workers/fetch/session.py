@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 import anyio
 from mcp import Client, MCPError
@@ -23,16 +23,18 @@ from mcp_types import (
     JSONRPCRequest,
     JSONRPCResponse,
     ListToolsResult,
+    ServerCapabilities,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
+from shared.upstream.masking import Mask
 from shared.upstream.messages import LastEvent, parse_leniently
 from shared.upstream.opening import HANDSHAKE, PROBE, open_client
 from shared.upstream.replay import Recorder, Recording, Repetition
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
-from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
+from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
 from workers.fetch.definitions import MAX_NAMED, Limits, ListingBuilder
 from workers.fetch.turns import FetchInterrupted, interruptible
 
@@ -53,6 +55,34 @@ _DECLARED_NAME_CHARACTERS = 200
 _CLOSE_WITHIN_S = 2.0
 _CLIENT_INFO = Implementation(name="toolscale", version="1")
 
+
+class SharedSession(Protocol):
+    """A session of calls, which lives in another event loop; within its block it is open."""
+
+    mode: str
+    protocol_version: str
+    server_info: Implementation | None
+    server_capabilities: ServerCapabilities
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None: ...
+
+    async def list_tools(self, *, cursor: str | None) -> ListToolsResult:
+        """Return a page without its tools, which `take_page` returns."""
+        ...
+
+    def take_page(self) -> list[object]:
+        """Return the raw tools of the last page, once."""
+        ...
+
+    def describe(self, state: SessionState) -> None:
+        """Let the state of a listing that timed out have what this session observed."""
+        ...
+
+
 Stream = TypeVar("Stream", bound="ReadStream[Any] | WriteStream[Any]")
 
 
@@ -65,6 +95,7 @@ def fetch_tools_blocking(
     end_turn: Callable[[], None] = lambda: None,
     mode: str = PROBE,
     recorder: Recorder | None = None,
+    shared: SharedSession | None = None,
 ) -> Listing:
     """Return all tools that the server offers now, from a thread without an event loop; rejected ones have a reason.
 
@@ -73,7 +104,7 @@ def fetch_tools_blocking(
     A list that grows large waits until `try_acquire` returns True; this wait does not count.
     `end_turn` is called at the first message of a child process, or when its start takes longer than a listing may.
     `mode` is `PROBE`, or the mode that `connect_mode` returned for the server's last listing.
-    `recorder` records an HTTP session.
+    `recorder` records an HTTP session. A `shared` session is asked in place of one of its own.
 
     Raises:
         ServerUnreachable: no connection, or it broke.
@@ -86,7 +117,7 @@ def fetch_tools_blocking(
         FetchInterrupted: `interrupt_fetches` was called, or no slot became free within `wait_at_most_s`.
     """
     wait = _SlotWait(try_acquire, wait_at_most_s)
-    return anyio.run(_fetch, server_id, target, limits, wait, end_turn, mode, recorder)
+    return anyio.run(_fetch, server_id, target, limits, wait, end_turn, mode, recorder, shared)
 
 
 def answers_as_recorded(server_id: str, target: HttpTarget, limits: Limits, recording: Recording) -> bool:
@@ -113,6 +144,7 @@ async def _fetch(
     end_turn: Callable[[], None],
     mode: str,
     recorder: Recorder | None,
+    shared: SharedSession | None,
 ) -> Listing:
     time_s = max(limits.timeout_s, limits.start_timeout_s) if isinstance(target, StdioTarget) else limits.timeout_s
     process, scope = anyio.CancelScope(), anyio.CancelScope(deadline=anyio.current_time() + time_s)
@@ -137,7 +169,11 @@ async def _fetch(
     with process, interruptible(lambda: loop.call_soon_threadsafe(process.cancel)):
         try:
             with scope:
-                interceptor = RawToolInterceptor(state)
+                if shared:
+                    async with shared:
+                        state.note_start()
+                        return await walk(shared, shared, limits, state)
+                interceptor = RawToolInterceptor(state, credentials_of(target))
                 async with open_client(
                     lambda transport, mode: Client(
                         interceptor.around(transport), mode=mode, cache=None, client_info=_CLIENT_INFO
@@ -151,6 +187,8 @@ async def _fetch(
             if listing is None:
                 raise to_server_error(state, error) or error from error
         if listing is None:
+            if shared:
+                shared.describe(state)
             raise timeout_error(state, limits.timeout_s if state.is_started else time_s)
         return listing
     reason = "no slot for a large list became free" if wait.timed_out else "this process ends"
@@ -189,7 +227,9 @@ def connect_mode(listing: Listing) -> str:
     return listing.protocol_version if listing.names_server else PROBE
 
 
-async def walk(client: Client, interceptor: RawToolInterceptor, limits: Limits, state: SessionState) -> Listing:
+async def walk(
+    client: Client | SharedSession, pages: RawToolInterceptor | SharedSession, limits: Limits, state: SessionState
+) -> Listing:
     """Return the tools of all pages.
 
     Raises:
@@ -203,7 +243,7 @@ async def walk(client: Client, interceptor: RawToolInterceptor, limits: Limits, 
     for _ in range(limits.max_pages):
         page = await _next_page(client, cursor, state)
         cursor, name = page.next_cursor, name or _name_in(page, client)
-        builder.add(interceptor.take_page())
+        builder.add(pages.take_page())
         await state.wait_for_slot(builder.size_bytes, nodes=0)
         if not cursor:  # some servers end with an empty one
             break
@@ -227,7 +267,7 @@ async def walk(client: Client, interceptor: RawToolInterceptor, limits: Limits, 
     )
 
 
-async def _next_page(client: Client, cursor: str | None, state: SessionState) -> ListToolsResult:
+async def _next_page(client: Client | SharedSession, cursor: str | None, state: SessionState) -> ListToolsResult:
     try:
         return await client.list_tools(cursor=cursor)
     except MCPError as error:
@@ -239,7 +279,7 @@ async def _next_page(client: Client, cursor: str | None, state: SessionState) ->
         raise
 
 
-def _name_in(page: ListToolsResult, client: Client) -> str | None:
+def _name_in(page: ListToolsResult, client: Client | SharedSession) -> str | None:
     """Return the server's name in a page of a protocol that has it there."""
     about = (page.meta or {}).get(SERVER_INFO_META_KEY) if client.protocol_version in MODERN_PROTOCOL_VERSIONS else None
     name = cast("dict[str, object]", about).get("name") if isinstance(about, dict) else None
@@ -253,7 +293,8 @@ class RawToolInterceptor:
     without its tools; each tool is validated separately.
     """
 
-    def __init__(self, state: SessionState) -> None:
+    def __init__(self, state: SessionState, credentials: Sequence[str] = ()) -> None:
+        self._credentials = credentials
         self._state = state
         self._methods: dict[str, str] = {}
         self._page: list[object] = []
@@ -265,9 +306,10 @@ class RawToolInterceptor:
             yield _InterceptedReceiveStream(read, self), _InterceptedSendStream(write, self)
 
     def take_page(self) -> list[object]:
-        """Return the raw tools of the last page, once."""
+        """Return the raw tools of the last page, once, without the credentials of the server."""
         page, self._page = self._page, []
-        return page
+        mask = Mask(sorted({*self._credentials, *self._state.tokens}, key=len, reverse=True))
+        return list(map(mask.value, page))
 
     def sent(self, outgoing: SessionMessage) -> None:
         """Record the request, to recognise its response."""
