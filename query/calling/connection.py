@@ -66,6 +66,7 @@ from shared.upstream.session import (
     SessionState,
     answered,
     current_exchange,
+    error_answer,
     is_connection_lost,
     is_stand_in,
     to_answer_error,
@@ -642,8 +643,7 @@ class Connection:
         if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
             failure = to_answer_error(self._state, error, status, exchange.challenge)
             return failure.with_delivery(_delivery_of_status(status))
-        words = answered(self._state, error, _QUOTED_CHARACTERS)
-        failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
+        failed = ServerFailed(self._state.server_id, error_answer(self._state, error, _QUOTED_CHARACTERS))
         failed.code, failed.data = error.code, error.error.data
         return failed.with_delivery(Delivery.ANSWERED)
 

@@ -41,7 +41,7 @@ from shared.errors import (
 from shared.quoting import printable, quoted
 from shared.text.invisible import mark_text
 from shared.upstream.masking import Mask
-from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
+from shared.upstream.messages import MAX_MESSAGE_NODES, REFUSED
 from shared.upstream.target import start_problem
 from shared.validation import first_problem
 
@@ -86,7 +86,6 @@ _SDK_STAND_INS = (
     (METHOD_NOT_FOUND, "Not Found"),
     (INVALID_REQUEST, "Session terminated"),
 )
-_SDK_PARSE_ERROR = "Failed to parse "
 
 _log = structlog.get_logger()
 
@@ -175,9 +174,9 @@ class SessionState:
     `protocol_violation` describes invalid output since the last valid message.
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
-    then the child may be an installer. `on_started` is called at that message. With `last_event`, messages that a
-    strict parser rejects are parsed leniently. `session_id` is that which an HTTP server has assigned; with
-    `continued`, the session is an earlier one, and without `ends_session`, it may be continued later.
+    then the child may be an installer. `on_started` is called at that message. `session_id` is that which an HTTP
+    server has assigned; with `continued`, the session is an earlier one, and without `ends_session`, it may be
+    continued later.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
     With `is_shared`, each call brings its own tokens, and a request outside a call has none.
     `login` is the command by which a person signs in, empty where nobody can. `on_token` is called with each access
@@ -201,7 +200,6 @@ class SessionState:
     session_id: str | None = None
     continued: HttpSession | None = None
     ends_session: bool = True
-    last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
     login: str = ""
@@ -388,18 +386,21 @@ def to_answer_error(
     if is_connection_lost(error):
         closed = ProtocolViolation(server_id, state.protocol_violation) if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, f"the connection closed{tail}")
-    reason = f"answers with an error: {answered(state, error)}{tail}"
+    reason = f"{error_answer(state, error)}{tail}"
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, reason)
     return ProtocolViolation(server_id, reason) if error.code in _NOT_MCP else ServerFailed(server_id, reason)
 
 
+def error_answer(state: SessionState, error: MCPError, characters: int = 300) -> str:
+    """Return that the server answers with this error, or in the reader's words, why its answer was refused."""
+    is_refused = isinstance(error.error.data, dict) and REFUSED in error.error.data
+    return error.message if is_refused else f"answers with an error: {answered(state, error, characters)}"
+
+
 def answered(state: SessionState, error: MCPError, characters: int = 300) -> str:
     """Return the message and the code of a server's error."""
-    message = error.message
-    if error.code == PARSE_ERROR and message.startswith(_SDK_PARSE_ERROR):
-        message = message.partition(":")[0]  # pydantic's text follows, with a part of what was received
-    return f"{state.quote(message, characters)} ({error.code})"
+    return f"{state.quote(error.message, characters)} ({error.code})"
 
 
 def is_connection_lost(error: MCPError) -> bool:

@@ -22,10 +22,11 @@ from anyio.abc import AsyncResource, ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
-from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from shared.upstream.log import StderrLog
-from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
+from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes
+from shared.upstream.reader import Reader
 from shared.upstream.session import SessionState, message_too_dense, message_too_large
 from shared.upstream.target import StdioTarget
 
@@ -43,6 +44,7 @@ _TERMINATE_GRACE_S = 0.5
 _REAP_S = 1.0
 _STDERR_TAIL_S = 0.3
 _POLL_S = 0.01
+_PAUSE_S = 0.5
 _STORE_EVERY_S = 1.0
 
 _BASIC = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
@@ -100,6 +102,7 @@ class _Child:
         self._process = process
         self._lines = LineSplitter(max_line_bytes)
         self._state = state
+        self._reader = Reader(state)
         self._log = StderrLog(log, state.secrets) if log else None
         self._wrote, self._storing = anyio.Event(), anyio.Lock()
         self._probe: JSONRPCRequest | None = None
@@ -111,7 +114,7 @@ class _Child:
         try:
             async with self.incoming[0]:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    while chunk := await _read(self._process.stdout):
+                    while chunk := await self._next_chunk():
                         await self._state.received(len(chunk))
                         self._state.count(0, len(chunk))
                         for line in self._split(chunk):
@@ -124,6 +127,14 @@ class _Child:
                 while await _read(self._process.stdout):
                     pass
             self._stdout_ended.set()
+
+    async def _next_chunk(self) -> bytes:
+        """Return what the child writes next; a message without a line end counts as a line after a pause."""
+        if self._lines.ends_like_a_message:
+            with anyio.move_on_after(_PAUSE_S):
+                return await _read(self._process.stdout)
+            return b"\n"
+        return await _read(self._process.stdout)
 
     def _split(self, chunk: bytes) -> list[bytes]:
         try:
@@ -139,22 +150,9 @@ class _Child:
         if nodes > MAX_MESSAGE_NODES:
             raise self._state.fail(message_too_dense(self._state))
         await self._state.wait_for_slot(len(line), nodes)
-        try:
-            message = self._parse(line)
-        except ValueError:
-            # many servers print a banner, so this is the error only if no valid message follows
-            self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
-            return
-        self._state.note_start()
-        await self.incoming[0].send(SessionMessage(message))
-
-    def _parse(self, line: bytes) -> JSONRPCMessage:
-        try:
-            return jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            if self._state.last_event is None:
-                raise
-            return jsonrpc_message_adapter.validate_python(parse_leniently(line), by_name=False)
+        for message in self._reader.messages(line):
+            self._state.note_start()
+            await self.incoming[0].send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
 
     async def read_stderr(self) -> None:
         """Keep the end of what the child writes to stderr."""
@@ -191,6 +189,7 @@ class _Child:
                     if isinstance(outgoing.message, JSONRPCRequest) and outgoing.message.method == "server/discover":
                         self._probe = outgoing.message
                         self._probe_sent.set()
+                    self._reader.sent(outgoing.message)
                     line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await stdin.send(line.encode() + b"\n")
 
@@ -202,6 +201,7 @@ class _Child:
         await self._probe_sent.wait()
         await anyio.sleep(PROBE_PATIENCE_S)
         if self._probe is not None:
+            self._reader.pending.discard(self._probe.id)
             unknown = ErrorData(code=METHOD_NOT_FOUND, message="no answer to the version probe")
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self.incoming[0].send(
@@ -263,6 +263,11 @@ class LineSplitter:
             self._rest.clear()
             self._extend(piece)
         return lines
+
+    @property
+    def ends_like_a_message(self) -> bool:
+        """Return whether the last line, which has no end yet, may be a whole message."""
+        return self._rest.endswith((b"}", b"]"))
 
     def _extend(self, piece: bytes) -> None:
         self._rest += piece
