@@ -37,7 +37,7 @@ from mcp_types import (
     ListRootsRequest,
     ListRootsResult,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
@@ -67,13 +67,14 @@ from shared.upstream.session import (
     answered,
     current_exchange,
     error_answer,
+    invalid_result,
     is_connection_lost,
     is_stand_in,
+    readable_result,
     to_answer_error,
     to_server_error,
 )
 from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
-from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
@@ -259,6 +260,7 @@ class Connection:
             login=target.tokens.login if isinstance(target, HttpTarget) and target.tokens else "",
             on_token=self._hide,
         )
+        self._methods: dict[str | int, str] = {}  # of the requests that have no answer yet
         self._client: Client | None = None  # while the session is open
         self._was_opened = False
         self._opened_at = float("inf")
@@ -460,7 +462,7 @@ class Connection:
         except MCPError as error:
             raise await self._call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:
-            reason = f"answers with an invalid result: {first_problem(error)}"
+            reason = f"{invalid_result(error)}; the request was carried out"
             raise ProtocolViolation(self._state.server_id, reason).with_delivery(Delivery.ANSWERED) from error
         finally:
             current_exchange.reset(token)
@@ -553,6 +555,11 @@ class Connection:
             item.message = await self._mask.message(item.message)
             if exchange and exchange.token and exchange.token not in self._state.tokens:  # many others came after it
                 item.message = await Mask([exchange.token]).message(item.message)
+            if isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
+                method = self._methods.pop(item.message.id, "")
+                if isinstance(item.message, JSONRPCResponse):
+                    version = self._client.protocol_version if self._client else LATEST_HANDSHAKE_VERSION
+                    item.message.result = await readable_result(self._state, method, version, item.message.result)
         self._slots.on_received(item)
 
     def _on_sending(self, item: SessionMessage) -> None:
@@ -560,6 +567,7 @@ class Connection:
         match item.message:
             case JSONRPCRequest(id=request_id):
                 self._allowance.begin(request_id)
+                self._methods[request_id] = item.message.method
                 _stamp(item, item.message)
                 if exchange := current_exchange.get():
                     exchange.request_id = request_id
@@ -567,6 +575,7 @@ class Connection:
                 method="notifications/cancelled", params={"requestId": int() | str() as cancelled}
             ):
                 self._allowance.end(cancelled)
+                self._methods.pop(cancelled, None)
             case _:
                 pass
 

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import anyio.to_thread
 import httpx2
 import structlog
 from mcp import MCPError
@@ -38,12 +40,13 @@ from shared.errors import (
     ServerUnreachable,
     SignInRequired,
 )
-from shared.quoting import printable, quoted
+from shared.quoting import printable, quoted, quoted_name
 from shared.text.invisible import mark_text
 from shared.upstream.masking import Mask
 from shared.upstream.messages import MAX_MESSAGE_NODES, REFUSED
+from shared.upstream.odd_results import MANY_ITEMS, items_of, readable
 from shared.upstream.target import start_problem
-from shared.validation import first_problem
+from shared.validation import first_invalid
 
 if TYPE_CHECKING:
     from shared.upstream.auth import Challenge
@@ -363,7 +366,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
         case OSError():
             return ServerUnreachable(state.server_id, f"cannot be started: {start_problem(error)}")
         case ValidationError():
-            return ProtocolViolation(state.server_id, f"answers with an invalid result: {first_problem(error)}")
+            return ProtocolViolation(state.server_id, invalid_result(error))
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return ServerUnreachable(state.server_id, "the connection broke")
         case (
@@ -390,6 +393,24 @@ def to_answer_error(
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, reason)
     return ProtocolViolation(server_id, reason) if error.code in _NOT_MCP else ServerFailed(server_id, reason)
+
+
+def invalid_result(error: ValidationError) -> str:
+    """Return that the server answers with an invalid result, and its first wrong field."""
+    # where there are several forms of a result, the path has the names of their types
+    path, reason = first_invalid(error)
+    field = ".".join(quoted_name(str(part)) for part in path if not str(part)[:1].isupper())
+    return f"answers with an invalid result: {': '.join(filter(None, (field, reason)))}"
+
+
+async def readable_result(state: SessionState, method: str, version: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result with its odd parts mended, and log those that are left out."""
+    read = partial(readable, method, version, result, state.line)
+    is_long = len(items_of(method, result)) > MANY_ITEMS
+    mended, left_out = await anyio.to_thread.run_sync(read) if is_long else read()
+    if left_out:
+        _log.warning("server_result_repaired", server=state.server_id, method=method, left_out=len(left_out))
+    return mended
 
 
 def error_answer(state: SessionState, error: MCPError, characters: int = 300) -> str:

@@ -106,8 +106,6 @@ HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "error": (lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "out of cheese")), "-32603"),
     "error after progress": (fails_after_progress, 'answers with an error: "gave up half way" (-32050)'),
     "no result": (answers("nothing"), "result: expected an object"),
-    "content of no kind": (answers({"content": [{"type": "smell"}]}), "invalid result"),
-    "no content": (answers({}), "invalid result"),
 }
 
 

@@ -23,11 +23,12 @@ from mcp_types import (
     JSONRPCResponse,
     ListToolsResult,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
 from shared.upstream.dial import open_transport
+from shared.upstream.odd_results import readable
 from shared.upstream.replay import Recorder, Recording, Repetition
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
 from shared.upstream.target import HttpTarget, StdioTarget, Target, secrets_of
@@ -289,11 +290,14 @@ class RawToolInterceptor:
         return incoming
 
     def _without_tools(self, incoming: SessionMessage, response: JSONRPCResponse) -> SessionMessage:
-        tools = response.result.get("tools")
-        if self._note_response(response.id) != "tools/list" or not isinstance(tools, list):
+        method, tools = self._note_response(response.id), response.result.get("tools")
+        if method == "initialize":
+            response.result, _ = readable(method, LATEST_HANDSHAKE_VERSION, response.result, self._state.line)
+        if method != "tools/list" or not isinstance(tools, list):
             return incoming
         self._page = cast("list[object]", tools)
-        emptied = JSONRPCResponse(jsonrpc="2.0", id=response.id, result={**response.result, "tools": []})
+        others = {key: part for key, part in response.result.items() if part is not None}
+        emptied = JSONRPCResponse(jsonrpc="2.0", id=response.id, result={**others, "tools": []})
         return SessionMessage(emptied, incoming.metadata)
 
     def _note_response(self, request_id: str | int | None) -> str | None:
