@@ -31,6 +31,7 @@ from mcp_types import (
     InputRequest,
     InputResponse,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
@@ -555,12 +556,17 @@ class Connection:
             item.message = await self._mask.message(item.message)
             if exchange and exchange.token and exchange.token not in self._state.tokens:  # many others came after it
                 item.message = await Mask([exchange.token]).message(item.message)
-            if isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
-                method = self._methods.pop(item.message.id, "")
-                if isinstance(item.message, JSONRPCResponse):
-                    version = self._client.protocol_version if self._client else LATEST_HANDSHAKE_VERSION
-                    item.message.result = await readable_result(self._state, method, version, item.message.result)
+            await self._on_answer(item.message)
         self._slots.on_received(item)
+
+    async def _on_answer(self, message: JSONRPCMessage) -> None:
+        """Mend the odd parts of a result, after it is masked: they are shown as JSON."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id is None:
+            return
+        method = self._methods.pop(message.id, "")
+        if isinstance(message, JSONRPCResponse):
+            version = self._client.protocol_version if self._client else LATEST_HANDSHAKE_VERSION
+            message.result = await readable_result(self._state, method, version, message.result)
 
     def _on_sending(self, item: SessionMessage) -> None:
         self._slots.on_sent(item)

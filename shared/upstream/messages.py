@@ -23,9 +23,6 @@ _STRING = re.compile(rb'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"?')
 REFUSED = secrets.token_hex(8)
 """A key in the data of an error that stands for an answer that cannot be read; no server can know it."""
 
-MAX_DIGITS = 4_300
-"""Digits of an integer; Python converts no longer one."""
-
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 

@@ -7,7 +7,6 @@ server's words.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -17,18 +16,14 @@ from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, JSONRPCNotifi
 from pydantic_core import from_json
 
 from shared.errors import ProtocolViolation
-from shared.upstream.messages import MAX_DIGITS, REFUSED
+from shared.json_rpc import LENIENT, Json, Unreadable, decoded, plain
+from shared.upstream.messages import REFUSED
 
 if TYPE_CHECKING:
     from shared.upstream.session import SessionState
 
-Json = dict[str, Any]
 RequestId = int | str
 
-# The SDK reads no deeper ones; a definition that is nested as deep is left out of a listing anyway.
-_MAX_DEPTH = 150
-_TOO_DEEP = "\ufffd"
-_BOM = b"\xef\xbb\xbf"
 _WORDS = 200
 _OURS = {REFUSED: True}
 
@@ -38,17 +33,6 @@ _FRAME = re.compile(rb"content-length\s*:\s*\d+\s*$", re.IGNORECASE)
 _INNER_LINE = re.compile(rb'\s*"jsonrpc"\s*:\s*"[^"]*"\s*,?\s*$')
 
 _log = structlog.get_logger()
-
-
-def _integer(digits: str) -> int | None:
-    return int(digits) if len(digits) <= MAX_DIGITS else None
-
-
-_LENIENT = json.JSONDecoder(strict=False, parse_constant=lambda _: None, parse_int=_integer)
-
-
-class Unreadable(ValueError):
-    """A text is no JSON; the message says how."""
 
 
 def parse(text: bytes) -> tuple[Any, bool]:
@@ -63,14 +47,15 @@ def parse(text: bytes) -> tuple[Any, bool]:
     try:
         return from_json(text, allow_inf_nan=False), True
     except ValueError:
-        plain = text.removeprefix(_BOM).decode(json.detect_encoding(text), "replace").strip()
+        plain_text = decoded(text)
     try:
-        return _plain(_LENIENT.decode(plain)), False
+        return plain(LENIENT.decode(plain_text), cuts=True), False
     except (ValueError, RecursionError):
-        if found := [_plain(message) for message in _messages_within(plain)]:
+        if found := [plain(message, cuts=True) for message in _messages_within(plain_text)]:
             return found, False
-    is_cut = plain[:1] in ("{", "[") and plain[-1:] not in ("}", "]")
-    raise Unreadable("is cut off, or is not in one line" if is_cut else "is empty" if not plain else "is not JSON")
+    is_cut = plain_text[:1] in ("{", "[") and plain_text[-1:] not in ("}", "]")
+    how = "is cut off, or is not in one line" if is_cut else "is not JSON"
+    raise Unreadable(how if plain_text else "is empty")
 
 
 def _messages_within(text: str) -> Iterator[object]:
@@ -82,27 +67,11 @@ def _messages_within(text: str) -> Iterator[object]:
     while begin := _BEGIN.search(text, end):
         is_behind = bool(text[end : begin.start()].strip())
         try:
-            value, end = _LENIENT.raw_decode(text, begin.start())
+            value, end = LENIENT.raw_decode(text, begin.start())
         except (ValueError, RecursionError):
             return
         if not (is_behind and "method" in value):
             yield value
-
-
-def _plain(value: object, depth: int = 0) -> object:
-    """Return the value as any parser can read it."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if depth == _MAX_DEPTH and isinstance(value, list | dict):
-        return _TOO_DEEP
-    if isinstance(value, list):
-        return [_plain(item, depth + 1) for item in cast("list[object]", value)]
-    if isinstance(value, dict):
-        parts = cast("dict[str, object]", value)
-        return {str(_plain(key)): _plain(item, depth + 1) for key, item in parts.items()}
-    return value
 
 
 class Reader:
