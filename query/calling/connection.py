@@ -47,6 +47,7 @@ from query.calling.limits import CallExchange, CallLimits, MessageSlots, ResultS
 from query.calling.lost_session import is_refused, may_be_lost, names_lost_session
 from query.calling.session_tools import SessionTools
 from shared.errors import (
+    PERHAPS_CARRIED_OUT,
     Delivery,
     ProtocolViolation,
     ServerAuthRequired,
@@ -111,6 +112,8 @@ _REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_
 _NO_SERVER = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
 _NOT_FROM_THE_TOOL = (*_REJECTED, *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR))
 _WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
+
+SESSION_LOST = "the server has lost the session, so the next call begins another"
 
 FLOODS = Counter(
     "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
@@ -405,9 +408,14 @@ class Connection:
         # callers who share a connection, and no more, may have different tools
         if self._client is None or not self.tools.have_changed or self._state.is_shared:
             return None
+        exchange = HttpExchange()
+        token = current_exchange.set(exchange)
         try:
             return await self.tools.named(name, self._client)
         except (MCPError, TimeoutError, ValueError) as error:
+            if isinstance(error, MCPError) and await self._is_lost(error, exchange):
+                self._lose_session()
+                return None  # the call opens another session
             reason = (
                 f"is an error: {answered(self._state, error)}"
                 if isinstance(error, MCPError)
@@ -415,6 +423,8 @@ class Connection:
             )
             failed = ServerFailed(self._state.server_id, f"its list of tools in this session {reason}")
             raise failed.with_delivery(Delivery.NOT_SENT) from error
+        finally:
+            current_exchange.reset(token)
 
     async def call(
         self, send: Send[ResultT], target: Target, resources: CallResources, deadline: CallDeadline
@@ -640,7 +650,6 @@ class Connection:
         self, error: MCPError, exchange: CallExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
-        status = exchange.http_status
         if exchange.error:
             return exchange.error.with_delivery(Delivery.NOT_SENT)
         is_old = was_open or self._state.continued is not None
@@ -648,6 +657,7 @@ class Connection:
             self._lose_session()
             if exchange.is_repeatable or is_refused(exchange):
                 return NothingSent()
+            return self._answer_error(error, exchange).with_note(f"{SESSION_LOST}; the call {PERHAPS_CARRIED_OUT}")
         if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._ended.wait()
@@ -655,6 +665,11 @@ class Connection:
                 return NothingSent()
             broke = self._error or self._broke()
             return broke.with_delivery(_delivery_at_end(broke, exchange))
+        return self._answer_error(error, exchange)
+
+    def _answer_error(self, error: MCPError, exchange: CallExchange) -> ServerError:
+        """Return our error for an HTTP failure, or for the server's own error."""
+        status = exchange.http_status
         if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
             failure = to_answer_error(self._state, error, status, exchange.challenge)
             return failure.with_delivery(_delivery_of_status(status))
@@ -676,7 +691,7 @@ class Connection:
             with anyio.move_on_after(_PING_S):
                 await self._client.session.send_ping()
         except MCPError as refused:
-            return ping.http_status is not None or names_lost_session(refused, ping)
+            return ping.http_status not in (None, HTTPStatus.TOO_MANY_REQUESTS) or names_lost_session(refused, ping)
         finally:
             current_exchange.reset(token)
         return False
