@@ -102,7 +102,8 @@ def readable_request(body: bytes) -> tuple[Json, bytes]:
 
 def is_call(message: Mapping[str, Any]) -> bool:
     """Return whether this JSON-RPC message is a call of a server's tool, a read of its resource, or listens."""
-    method, name = message.get("method"), (message.get("params") or {}).get("name")
+    method, params = message.get("method"), cast("Json", message.get("params") or {})
+    name = params.get("name")
     is_of_server = isinstance(name, str) and name not in _READ_ONLY
     return method in ("resources/read", LISTEN) or (method == "tools/call" and is_of_server)
 

@@ -31,7 +31,6 @@ _NEEDED: Mapping[object, tuple[str, ...]] = {
     "resource_link": ("uri", "name"),
     "resource": ("resource",),
 }
-_HANDSHAKE = ("capabilities", "serverInfo")
 _MOST_NAMED = 10
 MANY_ITEMS = 200
 """Checking more items of a list takes too long for an event loop."""
@@ -57,7 +56,7 @@ def readable(method: str, version: str, result: Json, quote: Callable[[str], str
     elif method == "initialize":
         mended = _as_initialized(mended)
     name = _LISTS.get(method, "")
-    rest = {**mended, name: []} if name in mended else mended
+    rest: Json = {**mended, name: []} if name in mended else mended
     for key in _wrong_keys(method, version, rest) & rest.keys() - {name, "resultType"}:
         left_out.append(f"{key}: {quote(_as_text(rest[key]))}")
         rest = {other: part for other, part in rest.items() if other != key}
@@ -94,7 +93,8 @@ def _readable_items(
 @cache
 def _forms(method: str, version: str) -> tuple[TypeAdapter[Any], ...]:
     """Return the types that the SDK validates a result by: that of the version, and its own."""
-    wire, own = SERVER_RESULTS.get((method, version)), MONOLITH_RESULTS.get(method)
+    wire: Any = SERVER_RESULTS.get((method, version))
+    own: Any = MONOLITH_RESULTS.get(method)
     return (TypeAdapter(wire), TypeAdapter(own)) if wire and own else ()
 
 
@@ -122,25 +122,26 @@ def _without_nulls(value: object) -> object:
 def _as_call_result(result: Json, version: str, left_out: list[str]) -> Json:
     """Return the result of a tool with a list as its content, in place of the forms that some servers have."""
     if "content" not in result and "toolResult" in result:  # of the first revision
-        inner = result["toolResult"]
-        result = inner if isinstance(inner, dict) and "content" in inner else {**result, "content": inner}
-    content, structured = result.get("content"), result.get("structuredContent")
+        inner: Any = result["toolResult"]
+        result = cast("Json", inner) if "content" in _object(inner) else {**result, "content": inner}
+    content: object = result.get("content")
+    structured: object = result.get("structuredContent")
     blocks = [_as_block(item) for item in (cast("list[object]", content) if isinstance(content, list) else [content])]
     if content is None:
         blocks = []
         left_out += ["content: missing"] if structured is None else []
     # before 2026-07-28, structured content is an object
-    is_of_version = structured is None or isinstance(structured, dict) or version in MODERN_PROTOCOL_VERSIONS
-    text = _as_text(structured)
+    is_of_version = structured is None or type(structured) is dict or version in MODERN_PROTOCOL_VERSIONS
     if structured is not None and (content is None or not is_of_version) and not _says(blocks, structured):
-        blocks.append(_text(text))
-    shown = {key: part for key, part in result.items() if key != "structuredContent" or (is_of_version and structured)}
+        blocks.append(_text(_as_text(structured)))
+    shown = {key: part for key, part in result.items() if key != "structuredContent" or is_of_version}
     return {"resultType": "complete", **shown, "content": blocks}
 
 
 def _as_block(item: object) -> object:
     """Return a text block for a text, for data, and for a text block with data in place of its text."""
-    block = cast("Json", item if isinstance(item, dict) and ("text" in item or "type" in item) else {"text": item})
+    own = _object(item)
+    block = own if own.keys() & {"text", "type"} else {"text": item}
     if item is None or block.get("type", "text") != "text" or "text" not in block:
         return item
     is_text = isinstance(block["text"], str)
@@ -149,21 +150,21 @@ def _as_block(item: object) -> object:
 
 def _as_initialized(result: Json) -> Json:
     """Return the result of `initialize` with objects as capabilities, and a name and a version of the server."""
-    has, about = (cast("Json", part if isinstance(part, dict) else {}) for part in map(result.get, _HANDSHAKE))
-    capabilities = {key: part if isinstance(part, dict) else {} for key, part in has.items() if part is not False}
+    has, about = (_object(result.get(key)) for key in ("capabilities", "serverInfo"))
+    capabilities = {key: _object(part) for key, part in has.items() if part is not False}
     info = {**about, **{key: str(about.get(key, "")) for key in ("name", "version")}}
     return {**result, "capabilities": capabilities, "serverInfo": info}
 
 
 def _needed(item: object) -> Json | None:
-    block = cast("Json", item) if isinstance(item, dict) else {}
+    block = _object(item)
     kind = block.get("type")
     needed = _NEEDED.get(kind, ()) if isinstance(kind, str) else ()
     return {key: block[key] for key in ("type", *needed) if key in block} if needed else None
 
 
 def _says(blocks: list[object], value: object) -> bool:
-    return any(isinstance(block, dict) and _parsed(cast("Json", block).get("text")) == value for block in blocks)
+    return any(_parsed(_object(block).get("text")) == value for block in blocks)
 
 
 def _parsed(text: object) -> object:
@@ -171,6 +172,10 @@ def _parsed(text: object) -> object:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def _text(text: str) -> Json:

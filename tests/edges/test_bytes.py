@@ -9,7 +9,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.upstream.reader import Unreadable, parse
+from shared.json_rpc import Unreadable
+from shared.upstream.reader import parse
 from tests.edges.raw_answers import TRANSPORTS, answering, called, says, texts
 from workers.fetch.definitions import Limits
 from workers.fetch.session import fetch_tools_blocking

@@ -78,12 +78,12 @@ def test_a_request_that_is_nearly_right_is_answered_over_http(name: str, address
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_message_that_is_none_is_refused_over_http(name: str, address: Address) -> None:
-    body, *expected = REFUSED[name]
+    body, code, number, field = REFUSED[name]
 
     response = post(address, body)
 
     assert response.status_code == 400
-    assert_refused(response.json(), *expected)
+    assert_refused(response.json(), code, number, field)
 
 
 def assert_refused(answer: dict[str, Any], code: int, number: int | None, field: str) -> None:
