@@ -25,7 +25,6 @@ from query.listening import LISTEN
 from query.tools.registry import read_only_tools
 from shared.json_rpc import Json, RequestRefused, checked_request, read_request
 from shared.upstream.messages import holds_more_values
-from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -93,10 +92,9 @@ def readable_request(body: bytes) -> tuple[Json, bytes]:
         request, is_readable = read_request(body), False
     try:
         jsonrpc_message_adapter.validate_python(request, by_name=False)
-    except ValidationError as error:
-        raise RequestRefused(
-            INVALID_REQUEST, f"expected a message of JSON-RPC; {first_problem(error)}", request.get("id")
-        ) from None
+    except ValidationError:
+        reason = "expected a message of JSON-RPC; its result is no object, or its error has no code and message"
+        raise RequestRefused(INVALID_REQUEST, reason, request.get("id")) from None
     return request, body if is_readable else json.dumps(request).encode()
 
 

@@ -305,6 +305,11 @@ class Connection:
         return self._was_opened
 
     @property
+    def violation(self) -> str | None:
+        """Return what the server wrote in place of messages since its last answer."""
+        return self._state.protocol_violation
+
+    @property
     def lacks_credentials(self) -> bool:
         """Return whether the session cannot be opened with the tokens of one caller; those of another may serve."""
         target = self._target_match.target

@@ -131,7 +131,7 @@ def _as_call_result(result: Json, version: str, left_out: list[str]) -> Json:
         blocks = []
         left_out += ["content: missing"] if structured is None else []
     # before 2026-07-28, structured content is an object
-    is_of_version = structured is None or type(structured) is dict or version in MODERN_PROTOCOL_VERSIONS
+    is_of_version = structured in (None, _object(structured)) or version in MODERN_PROTOCOL_VERSIONS
     if structured is not None and (content is None or not is_of_version) and not _says(blocks, structured):
         blocks.append(_text(_as_text(structured)))
     shown = {key: part for key, part in result.items() if key != "structuredContent" or is_of_version}

@@ -127,7 +127,7 @@ class Reader:
         found: list[Json] = []
         for raw in cast("list[object]", value) if isinstance(value, list) else [value]:
             message = self._message(cast("Json", raw), request_id) if isinstance(raw, dict) else None
-            is_unchanged = is_unchanged and message is raw
+            is_unchanged = is_unchanged and message is not None and message is raw
             found += [message] if message else []
         if request_id is not None and not found:
             found = self._refused(text, "is no answer of JSON-RPC", request_id)
@@ -152,6 +152,7 @@ class Reader:
             self._state.protocol_violation = stray
             return None
         self.pending.discard(number)
+        self._state.protocol_violation = None
         if own is not None and own != number:
             return self._error(number, stray)
         is_right = raw.get("jsonrpc") == "2.0" and type(raw.get("id")) is type(number)
@@ -215,7 +216,7 @@ class Reader:
             wrong = "error: expected an object"
         elif not isinstance(code, int):
             wrong = f"error.code: expected a whole number, got {self._quote(error.get('code'))}"
-        plain_words = [text for text in (message, raw) if isinstance(text, str)]
+        plain_words: list[str] = [text for text in (message, cast("object", raw)) if isinstance(text, str)]
         said = plain_words[0] if plain_words else json.dumps(raw, ensure_ascii=False)
         reason = f"answers with an error: {self._state.quote(said)} ({wrong})"
         data = {key: error[key] for key in ("code", "data") if key in error}

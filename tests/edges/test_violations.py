@@ -10,6 +10,7 @@ import anyio
 import pytest
 from mcp.types import CallToolResult
 
+from query.calling.limits import CallLimits
 from shared.errors import ServerError
 from shared.upstream.target import StdioTarget
 from tests.edges.raw_answers import LIMITS, SOON_S, TRANSPORTS, answering, called, texts
@@ -97,6 +98,32 @@ async def test_a_wrong_answer_ends_its_call_with_the_field_and_the_words(name: s
     for result in (first, second):
         assert result.is_error
         assert_names(texts(result), parts)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("transport", ["json", "events"])
+@pytest.mark.parametrize(
+    "raw", [b"null", b"7", b'"own words"', b"[]", b"[null]", b"{}", b'{"level":"info"}', b"<p>", b" "]
+)
+async def test_what_is_no_message_ends_its_call_over_http(raw: bytes, transport: str) -> None:
+    began = time.monotonic()
+
+    with answering(transport, raw) as target:
+        (result,) = await called(target)
+
+    assert time.monotonic() - began < SOON_S
+    assert result.is_error
+    assert_names(texts(result), ())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("raw", [b"null", b"<p>", b'{"level":"info"}'])
+async def test_a_timeout_repeats_what_was_written_in_place_of_an_answer(raw: bytes) -> None:
+    with answering("stdio", raw) as target:
+        async with calling({"srv": target}, tool_of("srv", "one"), limits=CallLimits(timeout_s=5)) as client:
+            result = await client.call_tool("call_tool", {"tool_name": "srv:one"})
+
+    assert_names(texts(result), (raw.decode().replace('"', '\\"'),))
 
 
 @pytest.mark.parametrize("transport", ["stdio", "json", "events"])
