@@ -85,7 +85,7 @@ def readable_request(body: bytes) -> tuple[Json, bytes]:
     try:
         parsed: Any = from_json(body, allow_inf_nan=False)
         is_readable = not (isinstance(parsed, dict) and isinstance(cast("Json", parsed).get("id"), float))
-        request = checked_request(parsed)
+        request = checked_request(cast("object", parsed))
     except RequestRefused:
         raise
     except ValueError:

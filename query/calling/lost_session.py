@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from mcp import MCPError
 
-from shared.upstream.session import HttpExchange
+from shared.upstream.session import HttpExchange, is_connection_lost
 
 # A request with one of these was refused before it was carried out. After another status, or an error that only its
 # words tell from that of a tool, it may have been: the tool may be what ended the session.
@@ -51,6 +51,8 @@ def is_refused(exchange: HttpExchange) -> bool:
 
 def names_lost_session(error: MCPError, exchange: HttpExchange) -> bool:
     """Return whether the server's words, in its error or in the body of a status, say that the session is lost."""
+    if is_connection_lost(error):
+        return False
     words = f"{exchange.words} {error.message}"
     return (_SESSION.search(words) is not None and _LOST.search(words) is not None) or (
         _NOT_INITIALIZED.search(words) is not None

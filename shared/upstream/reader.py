@@ -216,7 +216,8 @@ class Reader:
             wrong = "error: expected an object"
         elif not isinstance(code, int):
             wrong = f"error.code: expected a whole number, got {self._quote(error.get('code'))}"
-        plain_words: list[str] = [text for text in (message, cast("object", raw)) if isinstance(text, str)]
+        forms: tuple[object, ...] = (message, raw)
+        plain_words = [text for text in forms if isinstance(text, str)]
         said = plain_words[0] if plain_words else json.dumps(raw, ensure_ascii=False)
         reason = f"answers with an error: {self._state.quote(said)} ({wrong})"
         data = {key: error[key] for key in ("code", "data") if key in error}
