@@ -10,16 +10,20 @@ The event loop parses requests, so a request with very many values is rejected: 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-from mcp_types import INVALID_REQUEST
+from mcp_types import INVALID_REQUEST, jsonrpc_message_adapter
+from pydantic import ValidationError
+from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
 from query.listening import LISTEN
 from query.tools.registry import read_only_tools
+from shared.json_rpc import Json, RequestRefused, checked_request, read_request
 from shared.upstream.messages import holds_more_values
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ _READ_ONLY = read_only_tools()
 
 
 class CallsStreamed:
-    """ASGI: reads a request's body and passes it, unchanged, to the streaming or to the plain app."""
+    """ASGI: reads a request's body and passes it to the streaming or to the plain app; refuses what is no request."""
 
     def __init__(self, plain: ASGIApp, streaming: ASGIApp) -> None:
         self._plain = plain
@@ -49,7 +53,8 @@ class CallsStreamed:
         message = await body_message(receive)
         if message["type"] != "http.request":  # the client has left
             return
-        app, repeated = self._app(message["body"], Headers(scope=scope)), replayed(message, receive)
+        app, body = self._app(message["body"], Headers(scope=scope))
+        repeated = replayed({**message, "body": body}, receive)
         if app is not self._plain or message["more_body"]:
             await app(scope, repeated, send)  # a stream ends with its connection itself, and a rejection at once
             return
@@ -58,23 +63,47 @@ class CallsStreamed:
             await app(scope, repeated, send)
             tasks.cancel_scope.cancel()
 
-    def _app(self, body: bytes, headers: Headers) -> ASGIApp:
+    def _app(self, body: bytes, headers: Headers) -> tuple[ASGIApp, bytes]:
+        """Return the app for a body, and the body as the app can read it."""
         if len(body) > MAX_BODY_BYTES:
-            return self._plain  # rejects it
+            return self._plain, body  # rejects it
         if holds_more_values(body, MAX_BODY_VALUES):
-            return _TOO_DENSE
-        return self._streaming if _takes_streams(headers) and is_call(body) else self._plain
+            return _TOO_DENSE, body
+        try:
+            request, body = readable_request(body)
+        except RequestRefused as error:
+            return JSONResponse(error.answer, HTTPStatus.BAD_REQUEST), body
+        return self._streaming if _takes_streams(headers) and is_call(request) else self._plain, body
 
 
-def is_call(body: bytes) -> bool:
-    """Return whether this JSON-RPC message is a call of a server's tool, a read of its resource, or listens."""
+def readable_request(body: bytes) -> tuple[Json, bytes]:
+    """Return a client's message, and its text as the SDK can read it: the same where it can.
+
+    Raises:
+        RequestRefused: it is no message of JSON-RPC.
+    """
     try:
-        message: Any = json.loads(body)
-        if message["method"] in ("resources/read", LISTEN):
-            return True
-        return bool(message["method"] == "tools/call" and message["params"]["name"] not in _READ_ONLY)
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return False  # the app rejects it
+        parsed: Any = from_json(body, allow_inf_nan=False)
+        is_readable = not (isinstance(parsed, dict) and isinstance(cast("Json", parsed).get("id"), float))
+        request = checked_request(cast("object", parsed))
+    except RequestRefused:
+        raise
+    except ValueError:
+        request, is_readable = read_request(body), False
+    try:
+        jsonrpc_message_adapter.validate_python(request, by_name=False)
+    except ValidationError:
+        reason = "expected a message of JSON-RPC; its result is no object, or its error has no code and message"
+        raise RequestRefused(INVALID_REQUEST, reason, request.get("id")) from None
+    return request, body if is_readable else json.dumps(request).encode()
+
+
+def is_call(message: Mapping[str, Any]) -> bool:
+    """Return whether this JSON-RPC message is a call of a server's tool, a read of its resource, or listens."""
+    method, params = message.get("method"), cast("Json", message.get("params") or {})
+    name = params.get("name")
+    is_of_server = isinstance(name, str) and name not in _READ_ONLY
+    return method in ("resources/read", LISTEN) or (method == "tools/call" and is_of_server)
 
 
 _TOO_DENSE = JSONResponse(

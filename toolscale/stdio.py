@@ -39,6 +39,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
 from shared.errors import ClientNotAsked, ConfigInvalid, ServiceRejected, ServiceUnreachable, ToolscaleError
+from shared.json_rpc import RequestRefused, read_request
 from toolscale.client.background import START_WITHIN_S, Background, Place
 from toolscale.client.instance import ATTEND_PATH, TIMEOUT_S, Instance, requested
 
@@ -140,7 +141,12 @@ class Proxy:
             time.sleep(_POLL_S)
 
     def _receive(self, line: bytes) -> None:
-        match _parsed(line):
+        try:
+            message = read_request(line)
+        except RequestRefused as error:
+            self._send(error.answer)
+            return
+        match message:
             case {"method": "notifications/cancelled", "params": {"requestId": int() | str() as number}}:
                 if exchange := self._open.get(number):
                     exchange.cancel()
@@ -152,11 +158,8 @@ class Proxy:
             case {"id": int() | str() as number} as answer:
                 if asked := self._asked.get(number):
                     asked.answers.put(answer)
-            case {"method": str(method)} as notification if "id" not in notification:
-                self._note(method)
             case _:
-                error = {"code": -32600, "message": "expected a request of JSON-RPC"}
-                self._send({"jsonrpc": "2.0", "id": None, "error": error})
+                self._note(str(message.get("method")))
 
     def _note(self, notification: str) -> None:
         """Listen after the handshake of an older client; the service keeps no session that others could change."""

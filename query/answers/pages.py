@@ -202,7 +202,8 @@ def _missing_from_text(result: CallToolResult) -> list[str]:
     shown: list[object] = [values, texts, *values[:1], *texts[:1]]
     if result.structured_content in shown:
         return []
-    members = list(cast("dict[str, object]", result.structured_content).values())
+    structured: object = result.structured_content
+    members = list(cast("dict[str, object]", structured).values()) if isinstance(structured, dict) else []
     return [] if len(members) == 1 and members[0] in shown else [json_text(result.structured_content)]
 
 

@@ -31,6 +31,7 @@ from mcp_types import (
     InputRequest,
     InputResponse,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
@@ -39,7 +40,7 @@ from mcp_types import (
     ListToolsRequest,
     PaginatedRequestParams,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
@@ -48,6 +49,7 @@ from query.calling.limits import CallExchange, CallLimits, MessageSlots, ResultS
 from query.calling.lost_session import is_refused, may_be_lost, names_lost_session
 from query.calling.session_tools import SessionTools
 from shared.errors import (
+    PERHAPS_CARRIED_OUT,
     Delivery,
     ProtocolViolation,
     ServerAuthRequired,
@@ -69,13 +71,15 @@ from shared.upstream.session import (
     SessionState,
     answered,
     current_exchange,
+    error_answer,
+    invalid_result,
     is_connection_lost,
     is_stand_in,
+    readable_result,
     to_answer_error,
     to_server_error,
 )
 from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
-from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
@@ -114,6 +118,8 @@ _REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_
 _NO_SERVER = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
 _NOT_FROM_THE_TOOL = (*_REJECTED, *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR))
 _WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
+
+SESSION_LOST = "the server has lost the session, so the next call begins another"
 
 FLOODS = Counter(
     "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
@@ -264,6 +270,7 @@ class Connection:
             login=target.tokens.login if isinstance(target, HttpTarget) and target.tokens else "",
             on_token=self._hide,
         )
+        self._methods: dict[str | int, str] = {}  # of the requests that have no answer yet
         self._client: Client | None = None  # while the session is open
         self._was_opened = False
         self._opened_at = float("inf")
@@ -303,6 +310,11 @@ class Connection:
     def was_opened(self) -> bool:
         """Return whether the session is, or was, open."""
         return self._was_opened
+
+    @property
+    def violation(self) -> str | None:
+        """Return what the server wrote in place of messages since its last answer."""
+        return self._state.protocol_violation
 
     @property
     def lacks_credentials(self) -> bool:
@@ -469,9 +481,14 @@ class Connection:
         # callers who share a connection, and no more, may have different tools
         if self._client is None or not self.tools.have_changed or self._state.is_shared:
             return None
+        exchange = HttpExchange()
+        token = current_exchange.set(exchange)
         try:
             return await self.tools.named(name, self._client)
         except (MCPError, TimeoutError, ValueError) as error:
+            if isinstance(error, MCPError) and await self._is_lost(error, exchange):
+                self._lose_session()
+                return None  # the call opens another session
             reason = (
                 f"is an error: {answered(self._state, error)}"
                 if isinstance(error, MCPError)
@@ -479,6 +496,8 @@ class Connection:
             )
             failed = ServerFailed(self._state.server_id, f"its list of tools in this session {reason}")
             raise failed.with_delivery(Delivery.NOT_SENT) from error
+        finally:
+            current_exchange.reset(token)
 
     async def call(
         self, send: Send[ResultT], target: Target, resources: CallResources, deadline: CallDeadline
@@ -528,7 +547,7 @@ class Connection:
         except MCPError as error:
             raise await self._call_error(error, exchange, was_open=was_open) from error
         except ValidationError as error:
-            reason = f"answers with an invalid result: {first_problem(error)}"
+            reason = f"{invalid_result(error)}; the request was carried out"
             raise ProtocolViolation(self._state.server_id, reason).with_delivery(Delivery.ANSWERED) from error
         finally:
             current_exchange.reset(token)
@@ -628,13 +647,24 @@ class Connection:
             item.message = await self._mask.message(item.message)
             if exchange and exchange.token and exchange.token not in self._state.tokens:  # many others came after it
                 item.message = await Mask([exchange.token]).message(item.message)
+            await self._on_answer(item.message)
         self._slots.on_received(item)
+
+    async def _on_answer(self, message: JSONRPCMessage) -> None:
+        """Mend the odd parts of a result, after it is masked: they are shown as JSON."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id is None:
+            return
+        method = self._methods.pop(message.id, "")
+        if isinstance(message, JSONRPCResponse):
+            version = self._client.protocol_version if self._client else LATEST_HANDSHAKE_VERSION
+            message.result = await readable_result(self._state, method, version, message.result)
 
     def _on_sending(self, item: SessionMessage) -> None:
         self._slots.on_sent(item)
         match item.message:
             case JSONRPCRequest(id=request_id):
                 self._allowance.begin(request_id)
+                self._methods[request_id] = item.message.method
                 _stamp(item, item.message)
                 if exchange := current_exchange.get():
                     exchange.request_id = request_id
@@ -642,6 +672,7 @@ class Connection:
                 method="notifications/cancelled", params={"requestId": int() | str() as cancelled}
             ):
                 self._allowance.end(cancelled)
+                self._methods.pop(cancelled, None)
             case _:
                 pass
 
@@ -700,7 +731,6 @@ class Connection:
         self, error: MCPError, exchange: CallExchange, *, was_open: bool
     ) -> NothingSent | ServerError:
         """Return our error for one of the SDK: a lost connection, an HTTP failure, or the server's own error."""
-        status = exchange.http_status
         if exchange.error:
             return exchange.error.with_delivery(Delivery.NOT_SENT)
         is_old = was_open or self._state.continued is not None
@@ -708,6 +738,7 @@ class Connection:
             self._lose_session()
             if exchange.is_repeatable or is_refused(exchange):
                 return NothingSent()
+            return self._answer_error(error, exchange).with_note(f"{SESSION_LOST}; the call {PERHAPS_CARRIED_OUT}")
         if is_connection_lost(error):
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._ended.wait()
@@ -715,11 +746,15 @@ class Connection:
                 return NothingSent()
             broke = self._error or self._broke()
             return broke.with_delivery(_delivery_at_end(broke, exchange))
+        return self._answer_error(error, exchange)
+
+    def _answer_error(self, error: MCPError, exchange: CallExchange) -> ServerError:
+        """Return our error for an HTTP failure, or for the server's own error."""
+        status = exchange.http_status
         if status is not None and (status in _NOT_FROM_THE_TOOL or is_stand_in(error)):
             failure = to_answer_error(self._state, error, exchange)
             return failure.with_delivery(_delivery_of_status(status))
-        words = answered(self._state, error, _QUOTED_CHARACTERS)
-        failed = ServerFailed(self._state.server_id, f"answers with an error: {words}")
+        failed = ServerFailed(self._state.server_id, error_answer(self._state, error, _QUOTED_CHARACTERS))
         failed.code, failed.data = error.code, error.error.data
         return failed.with_delivery(Delivery.ANSWERED)
 
@@ -737,7 +772,7 @@ class Connection:
             with anyio.move_on_after(_PING_S):
                 await self._client.session.send_ping()
         except MCPError as refused:
-            return ping.http_status is not None or names_lost_session(refused, ping)
+            return ping.http_status not in (None, HTTPStatus.TOO_MANY_REQUESTS) or names_lost_session(refused, ping)
         finally:
             current_exchange.reset(token)
         return False

@@ -7,20 +7,34 @@ from http import HTTPStatus
 
 from mcp import MCPError
 
-from shared.upstream.session import HttpExchange
+from shared.upstream.session import HttpExchange, is_connection_lost
 
+# A request with one of these was refused before it was carried out. After another status, or an error that only its
+# words tell from that of a tool, it may have been: the tool may be what ended the session.
+_REFUSING = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.GONE,
+    HTTPStatus.PRECONDITION_FAILED,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.PRECONDITION_REQUIRED,
+)
 # The statuses that servers answer with instead of the 404 of the specification.
-_SUSPECT = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
-# A request with one of these was refused before it was carried out. After 503, or an error that only its words tell
-# from that of a tool, it may have been: the tool may be what ended the session.
-_REFUSING = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-_SESSION = re.compile(r"session", re.IGNORECASE)
+_SUSPECT = (*_REFUSING, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE)
+_SESSION = re.compile(r"session|transport|connection|client", re.IGNORECASE)
 _LOST = re.compile(
     r"not (?:be )?(?:found|exist|known|valid|recogni[sz]ed)|un(?:known|recogni[sz]ed)|invalid|doesn't exist"
     r"|no (?:valid|such|longer|active)|expired|missing|required|terminated|closed|lost|gone|stale|dead|ended",
     re.IGNORECASE,
 )
-_NOT_INITIALIZED = re.compile(r"(?:not|un|before) ?(?:yet )?initiali[sz]", re.IGNORECASE)
+_NOT_INITIALIZED = re.compile(
+    r"(?:not|un|before|must|please|to be) ?(?:yet |been |be |call |send )*initiali[sz]"
+    r"|initiali[sz]\w* (?:first|required|again)",
+    re.IGNORECASE,
+)
 
 
 def may_be_lost(error: MCPError, exchange: HttpExchange) -> bool:
@@ -37,6 +51,8 @@ def is_refused(exchange: HttpExchange) -> bool:
 
 def names_lost_session(error: MCPError, exchange: HttpExchange) -> bool:
     """Return whether the server's words, in its error or in the body of a status, say that the session is lost."""
+    if is_connection_lost(error):
+        return False
     words = f"{exchange.words} {error.message}"
     return (_SESSION.search(words) is not None and _LOST.search(words) is not None) or (
         _NOT_INITIALIZED.search(words) is not None

@@ -490,7 +490,8 @@ class Sessions:
             return self._admission.no_slot()
         if used:
             used.retire_if_silent_since(began)
-        return ServerTimeout(server_id, deadline.reason)
+        written = f"; it {used.violation}" if used and used.violation else ""
+        return ServerTimeout(server_id, f"{deadline.reason}{written}")
 
     @staticmethod
     def _waits_for_slot(used: Connection | None, slot: ResultSlot) -> bool:

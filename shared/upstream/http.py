@@ -5,23 +5,25 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 import anyio
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from pydantic_core import from_json
 
 from shared.errors import AddressForbidden, ProtocolViolation, ServerError, ServerFailed, ToolscaleError
 from shared.upstream.auth import Challenge
 from shared.upstream.hosts import Hosts, ResolvedHost, is_loopback
-from shared.upstream.messages import MAX_MESSAGE_NODES, BodyMeter, EventMeter, LastEvent
+from shared.upstream.messages import MAX_MESSAGE_NODES, BodyMeter, EventMeter
 from shared.upstream.older_sse import older_sse
+from shared.upstream.reader import Reader, RequestId
 from shared.upstream.session import (
     HttpExchange,
     SessionState,
@@ -47,6 +49,8 @@ _WORDS_S = 2.0
 _ENDPOINT = re.compile(rb"(?:(?::|id:|retry:)[^\n]*\n|\s)*+event: ?endpoint\b")
 # Many servers close an idle connection after five seconds; one that is used again just then breaks the call.
 _LIMITS = httpx2.Limits(keepalive_expiry=3.0)
+_EVENT_END = re.compile(rb"(?:\r\n|\r(?!\n)|\n)(?:\r\n|\r|\n)")
+_BOM = b"\xef\xbb\xbf"
 _CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CHALLENGE_CHARACTERS = 4_000
 NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
@@ -174,8 +178,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         self._origin = _origin(httpx2.URL(target.url))
         self._addresses: tuple[str | None, ...] = target.addresses or (None,)
         self._has_own_session = bool(target.owner) or target.transport == "sse"
+        self._is_older = target.transport == "sse"  # its messages are read where they are delivered
         self._max_bytes = max_bytes
         self._state = state
+        self._reader = Reader(state)
         self._returns_redirects = returns_redirects
         self._is_open = False  # a session that is continued
 
@@ -203,10 +209,12 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         if "set-cookie" in headers and self._state.session_id is None and not self._has_own_session:
             del headers["set-cookie"]  # callers may share the connection, and must not share a session of cookies
         body = self._capped(request, response)
+        body = self._state.recorder.noting(request, response, body) if self._state.recorder else body
+        headers.pop("content-length", None)  # of the body before it is repaired
         return httpx2.Response(
             response.status_code,
             headers=headers,
-            stream=self._state.recorder.noting(request, response, body) if self._state.recorder else body,
+            stream=self._readable(request, response, body),
             extensions=response.extensions,
         )
 
@@ -295,13 +303,29 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     def _capped(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_event_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        is_of_post = request.method == "POST"
-        kept = self._state.last_event if is_of_post else None
-        if kept:
-            kept.begin()
-        kinds = {"is_event_stream": is_event_stream, "is_of_post": is_of_post}
-        body = _CappedBody(response.stream, self._max_bytes, self._state, kept, **kinds)
+        kinds = {"is_event_stream": is_event_stream, "is_of_post": request.method == "POST"}
+        body = _CappedBody(response.stream, self._max_bytes, self._state, **kinds)
         return _OwnStream(body, self._state) if request.method == "GET" else body
+
+    def _readable(
+        self, request: httpx2.Request, response: httpx2.Response, body: httpx2.AsyncByteStream
+    ) -> httpx2.AsyncByteStream:
+        """Return a body of JSON-RPC as any parser can read it, and another one as it is."""
+        kind = response.headers.get("content-type", "").lower()
+        request_id = _request_id(request)
+        if self._is_older or (request.method == "POST" and request_id is None):
+            return body
+        is_error = response.status_code >= HTTPStatus.BAD_REQUEST  # whose body may be that of a proxy
+
+        def rewritten(text: bytes) -> list[bytes]:
+            is_other = is_error and b'"jsonrpc"' not in text
+            return [text] if is_other else self._reader.rewritten(text, request_id)
+
+        if kind.startswith("text/event-stream"):
+            return _ReadableEvents(body, rewritten)
+        return (
+            _ReadableBody(body, rewritten) if kind.startswith("application/json") and request_id is not None else body
+        )
 
 
 class _CappedBody(httpx2.AsyncByteStream):
@@ -312,7 +336,6 @@ class _CappedBody(httpx2.AsyncByteStream):
         body: httpx2.AsyncByteStream,
         max_bytes: int,
         state: SessionState,
-        kept: LastEvent | None,
         *,
         is_event_stream: bool,
         is_of_post: bool,
@@ -320,7 +343,6 @@ class _CappedBody(httpx2.AsyncByteStream):
         self._body = body
         self._max_bytes = max_bytes
         self._state = state
-        self._kept = kept
         self._is_of_post = is_of_post
         self._meter = EventMeter() if is_event_stream else BodyMeter()
 
@@ -339,12 +361,53 @@ class _CappedBody(httpx2.AsyncByteStream):
                 raise self._state.fail(message_too_dense(self._state))
             await self._state.received(len(chunk))
             await self._state.wait_for_slot(size_bytes, self._meter.nodes)
-            if self._kept:
-                self._kept.add(chunk)
             yield chunk
 
     async def aclose(self) -> None:
         await self._body.aclose()
+
+
+class _ReadableBody(httpx2.AsyncByteStream):
+    """A body with one message, which `rewritten` repairs; of a batch, the answer to its request."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, rewritten: Callable[[bytes], list[bytes]]) -> None:
+        self._body = body
+        self._rewritten = rewritten
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._rewritten(b"".join([chunk async for chunk in self._body]))[-1]
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _ReadableEvents(_ReadableBody):
+    """An event stream, whose messages `rewritten` repairs."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        rest, seen = bytearray(), 0
+        async for chunk in self._body:
+            rest += chunk
+            # a "\r" at the end may be the first half of a line end
+            while end := _EVENT_END.search(rest, seen, len(rest) - rest.endswith(b"\r")):
+                yield self._event(bytes(rest[: end.end()]))
+                del rest[: end.end()]
+                seen = 0
+            seen = max(0, len(rest) - 3)
+        if rest:
+            yield self._event(bytes(rest) + b"\n\n")
+
+    def _event(self, event: bytes) -> bytes:
+        """Return the event with its messages repaired: several events for a batch, and none for no message."""
+        lines = event.removeprefix(_BOM).splitlines()
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        others = [line for line in lines if line and not line.startswith(b"data")]
+        if not data or any(line.startswith(b"event") and line[6:].strip() != b"message" for line in others):
+            return event
+        texts = self._rewritten(data)
+        if texts == [data]:
+            return event.removeprefix(_BOM)
+        return b"".join(b"\n".join((*others, b"data: " + text, b"", b"")) for text in texts)
 
 
 class _Read(httpx2.AsyncByteStream):
@@ -405,6 +468,14 @@ def _awaits_an_answer(request: httpx2.Request) -> bool:
 def _is_handshake(request: httpx2.Request) -> bool:
     message: dict[str, object] = json.loads(request.content)
     return message.get("method") == "initialize"
+
+
+def _request_id(request: httpx2.Request) -> RequestId | None:
+    """Return the id of a request of JSON-RPC, None for anything else."""
+    if request.method != "POST" or not request.headers.get("content-type", "").startswith("application/json"):
+        return None
+    message: dict[str, Any] = from_json(request.content)
+    return message["id"] if "jsonrpc" in message and message.keys() >= {"id", "method"} else None
 
 
 def _challenge(response: httpx2.Response) -> Challenge:

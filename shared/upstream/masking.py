@@ -48,8 +48,8 @@ class Mask:
         self._escaped = tuple(json.dumps(credential, ensure_ascii=False)[1:-1] for credential in self._credentials)
 
     def text(self, text: str) -> str:
-        """Return the text with `***` in place of each credential."""
-        for credential in self._credentials:
+        """Return the text with `***` in place of each credential, also as JSON writes it."""
+        for credential in (*self._credentials, *self._escaped):
             text = text.replace(credential, HIDDEN)
         return text
 

@@ -1,13 +1,12 @@
-"""The messages of servers as JSON texts: their size and values, counted before parsing, and a lenient parser.
+"""The messages of servers as JSON texts: their size and values, counted before parsing.
 
 Nested containers need a hundred times their bytes when parsed, so a limit on bytes does not bound the memory.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from typing import cast
+import secrets
 
 MAX_MESSAGE_NODES = 150_000
 """At least 3.5 MB of real tools, which have a node per 23 to 38 bytes. Parsed: at most 60 MiB.
@@ -21,8 +20,8 @@ MAX_TOOL_NODES = 20_000
 # end, so an unterminated string ends with its line, for example in an event stream.
 _STRING = re.compile(rb'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"?')
 
-MAX_DIGITS = 4_300
-"""Digits of an integer; Python converts no longer one."""
+REFUSED = secrets.token_hex(8)
+"""A key in the data of an error that stands for an answer that cannot be read; no server can know it."""
 
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
@@ -113,10 +112,6 @@ class EventMeter:
             self.nodes = max(self.nodes, self._values.nodes)
 
 
-class LongInteger:
-    """An integer of more than `MAX_DIGITS` digits; it cannot be serialized."""
-
-
 class LastEvent:
     """The bytes of a response body, of which an event stream keeps the end: at most `max_bytes`, twice for a while."""
 
@@ -140,22 +135,6 @@ class LastEvent:
         events = [event for event in _BLANK_LINE.split(body) if re.search(rb"^data:", event, re.MULTILINE)]
         lines = events[-1].splitlines() if events else []
         return b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or body
-
-
-def parse_leniently(text: bytes) -> dict[str, object] | None:
-    """Return the object of a JSON text, None if it has none.
-
-    Invalid UTF-8 becomes U+FFFD. Control characters and lone surrogates stay. Long integers become `LongInteger`.
-    """
-    try:
-        parsed: object = json.loads(
-            text.decode("utf-8", "replace"),
-            strict=False,
-            parse_int=lambda digits: int(digits) if len(digits) <= MAX_DIGITS else LongInteger(),
-        )
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, object]", parsed) if isinstance(parsed, dict) else None
 
 
 def _marks(text: bytes) -> int:

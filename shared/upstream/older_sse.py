@@ -18,6 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from shared.errors import AddressForbidden, ProtocolViolation
+from shared.upstream.reader import Reader
 from shared.upstream.session import SessionState, status_error, to_server_error
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ async def older_sse(
         into, incoming = create_context_streams[Incoming](0)
         outgoing, queued = create_context_streams[SessionMessage](0)
         async with into, incoming, outgoing, queued, anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, events, into)
-            tasks.start_soon(_send_all, client, endpoint, queued, tasks, state)
+            reader = Reader(state)
+            tasks.start_soon(_receive, events, into, reader)
+            tasks.start_soon(_send_all, client, endpoint, queued, tasks, state, reader)
             yield incoming, outgoing
             tasks.cancel_scope.cancel()
 
@@ -76,21 +78,16 @@ async def _endpoint(url: httpx2.URL, events: AsyncIterator[ServerSentEvent], sta
     return None
 
 
-async def _receive(events: AsyncIterator[ServerSentEvent], into: ContextSendStream[Incoming]) -> None:
+async def _receive(events: AsyncIterator[ServerSentEvent], into: ContextSendStream[Incoming], reader: Reader) -> None:
     async with into:
         try:
             async for event in events:
                 if event.event == "message" and event.data:
-                    await into.send(_message(event.data))
+                    for read in reader.messages(event.data.encode()):
+                        message = jsonrpc_message_adapter.validate_python(read, by_name=False)
+                        await into.send(SessionMessage(message))
         except httpx2.HTTPError as error:
             await into.send(error)
-
-
-def _message(data: str) -> Incoming:
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
-    except ValueError as error:
-        return error
 
 
 async def _send_all(
@@ -99,8 +96,10 @@ async def _send_all(
     queued: ContextReceiveStream[SessionMessage],
     tasks: TaskGroup,
     state: SessionState,
+    reader: Reader,
 ) -> None:
     async for message in queued:
+        reader.sent(message.message)
         answered = anyio.Event()
         assert queued.last_context is not None
         queued.last_context.run(tasks.start_soon, _send, client, endpoint, message, answered, state)

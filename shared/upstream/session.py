@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import anyio.to_thread
 import httpx2
 import structlog
 from mcp import MCPError
@@ -39,13 +41,14 @@ from shared.errors import (
     ServerUnreachable,
     SignInRequired,
 )
-from shared.quoting import printable, quoted
+from shared.quoting import printable, quoted, quoted_name
 from shared.text.invisible import mark_text
 from shared.upstream.error_bodies import cause_in
 from shared.upstream.masking import Mask
-from shared.upstream.messages import MAX_MESSAGE_NODES, LastEvent
+from shared.upstream.messages import MAX_MESSAGE_NODES, REFUSED
+from shared.upstream.odd_results import MANY_ITEMS, items_of, readable
 from shared.upstream.target import start_problem
-from shared.validation import first_problem
+from shared.validation import first_invalid
 
 if TYPE_CHECKING:
     from shared.upstream.auth import Challenge
@@ -95,7 +98,6 @@ _SDK_STAND_INS = (
     (METHOD_NOT_FOUND, "Not Found"),
     (INVALID_REQUEST, "Session terminated"),
 )
-_SDK_PARSE_ERROR = "Failed to parse "
 
 _log = structlog.get_logger()
 
@@ -186,8 +188,7 @@ class SessionState:
     `stderr` is the end of the child's stderr. `was_stopped` is true if Toolscale had to end the child by a signal.
     `may_hold_large` returns whether this session has a slot. `is_started` is true from a child's first message; until
     then the child may be an installer. `on_started` is called at that message. `took_probe` is true if a child that
-    has ended, or hangs, has read its first message. With `last_event`, messages that a
-    strict parser rejects are parsed leniently. `session_id` is that which an HTTP server has assigned; with
+    has ended, or hangs, has read its first message. `session_id` is that which an HTTP server has assigned; with
     `continued`, the session is an earlier one, and without `ends_session`, it may be continued later.
     With `allowance`, a server that exceeds it loses its session. With `recorder`, an HTTP session is recorded.
     `is_sse` is true once the server has opened a stream of the older SSE transport, which is a session.
@@ -219,7 +220,6 @@ class SessionState:
     session_id: str | None = None
     continued: HttpSession | None = None
     ends_session: bool = True
-    last_event: LastEvent | None = field(default=None, repr=False)
     allowance: Allowance | None = field(default=None, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
     login: str = ""
@@ -400,7 +400,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
         case OSError():
             return ServerUnreachable(state.server_id, f"cannot be started: {start_problem(error)}")
         case ValidationError():
-            return ProtocolViolation(state.server_id, f"answers with an invalid result: {first_problem(error)}")
+            return ProtocolViolation(state.server_id, invalid_result(error))
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return ServerUnreachable(state.server_id, "the connection broke")
         case (
@@ -423,18 +423,39 @@ def to_answer_error(state: SessionState, error: MCPError, response: HttpExchange
         closed = ProtocolViolation(server_id, f"{state.protocol_violation}{hint}") if state.protocol_violation else None
         return closed or ServerUnreachable(server_id, f"the connection closed{tail}")
     page = f", {state.quote(cause_in(response.words))}" if response.words else ""
-    reason = f"answers with an error: {answered(state, error)}{page}{tail}"
+    reason = f"{error_answer(state, error)}{page}{tail}"
     if error.code == REQUEST_TIMEOUT:
         return ServerTimeout(server_id, reason)
     return ProtocolViolation(server_id, reason) if error.code in _NOT_MCP else ServerFailed(server_id, reason)
 
 
+def invalid_result(error: ValidationError) -> str:
+    """Return that the server answers with an invalid result, and its first wrong field."""
+    # where there are several forms of a result, the path has the names of their types
+    path, reason = first_invalid(error)
+    field = ".".join(quoted_name(str(part)) for part in path if not str(part)[:1].isupper())
+    return f"answers with an invalid result: {': '.join(filter(None, (field, reason)))}"
+
+
+async def readable_result(state: SessionState, method: str, version: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result with its odd parts mended, and log those that are left out."""
+    read = partial(readable, method, version, result, state.line)
+    is_long = len(items_of(method, result)) > MANY_ITEMS
+    mended, left_out = await anyio.to_thread.run_sync(read) if is_long else read()
+    if left_out:
+        _log.warning("server_result_repaired", server=state.server_id, method=method, left_out=len(left_out))
+    return mended
+
+
+def error_answer(state: SessionState, error: MCPError, characters: int = 300) -> str:
+    """Return that the server answers with this error, or in the reader's words, why its answer was refused."""
+    is_refused = isinstance(error.error.data, dict) and REFUSED in error.error.data
+    return error.message if is_refused else f"answers with an error: {answered(state, error, characters)}"
+
+
 def answered(state: SessionState, error: MCPError, characters: int = 300) -> str:
     """Return the message and the code of a server's error."""
-    message = error.message
-    if error.code == PARSE_ERROR and message.startswith(_SDK_PARSE_ERROR):
-        message = message.partition(":")[0]  # pydantic's text follows, with a part of what was received
-    return f"{state.quote(message, characters)} ({error.code})"
+    return f"{state.quote(error.message, characters)} ({error.code})"
 
 
 def is_connection_lost(error: MCPError) -> bool:

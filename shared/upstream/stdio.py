@@ -28,7 +28,6 @@ from mcp_types import (
     METHOD_NOT_FOUND,
     ErrorData,
     JSONRPCError,
-    JSONRPCMessage,
     JSONRPCRequest,
     JSONRPCResponse,
     jsonrpc_message_adapter,
@@ -37,8 +36,9 @@ from mcp_types import (
 from shared.upstream.commands import container_run
 from shared.upstream.containers import Container
 from shared.upstream.log import StderrLog
-from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
+from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes
 from shared.upstream.processes import INSTALLER_GRACE_S, MARK, SUPERVISOR, Process, living, processes_of, signal_all
+from shared.upstream.reader import Reader, is_refused
 from shared.upstream.session import SessionState, message_too_dense, message_too_large
 from shared.upstream.target import StdioTarget
 
@@ -55,6 +55,7 @@ _REAP_S = 1.0
 _STDERR_TAIL_S = 0.3
 _POLL_S = 0.01
 _WATCHED_EVERY_S = 0.5
+_PAUSE_S = 0.5
 _STORE_EVERY_S = 1.0
 
 _BASIC = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
@@ -146,6 +147,7 @@ class _Child:
             self._stdin = os.dup(stdin._stream.transport.get_extra_info("pipe").fileno())  # there is no public way
         self._lines = LineSplitter(max_line_bytes)
         self._state = state
+        self._reader = Reader(state)
         self._log = StderrLog(log, state.secrets) if log else None
         self._wrote, self._storing = anyio.Event(), anyio.Lock()
         self._started = set[Process]()
@@ -158,7 +160,7 @@ class _Child:
         try:
             async with self.incoming[0]:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    while chunk := await _read(self._process.stdout):
+                    while chunk := await self._next_chunk():
                         await self._state.received(len(chunk))
                         self._state.count(0, len(chunk))
                         for line in self._split(chunk):
@@ -173,6 +175,14 @@ class _Child:
                     pass
             self._stdout_ended.set()
 
+    async def _next_chunk(self) -> bytes:
+        """Return what the child writes next; a message without a line end counts as a line after a pause."""
+        if self._lines.ends_like_a_message:
+            with anyio.move_on_after(_PAUSE_S):
+                return await _read(self._process.stdout)
+            return b"\n"
+        return await _read(self._process.stdout)
+
     def _split(self, chunk: bytes) -> list[bytes]:
         try:
             return self._lines.feed(chunk)
@@ -186,28 +196,16 @@ class _Child:
         if nodes > MAX_MESSAGE_NODES:
             raise self._state.fail(message_too_dense(self._state))
         await self._state.wait_for_slot(len(line), nodes)
-        try:
-            message = self._parse(line)
-        except ValueError:
-            # many servers print a banner, so this is the error only if no valid message follows
-            self._state.protocol_violation = f"wrote what is not a JSON-RPC message: {self._state.quote(line[:1000])}"
-            return
-        if not self._state.is_started:
-            SUPERVISOR.answered(self._mark)
-        self._state.note_start()
-        if self._probe and isinstance(message, JSONRPCResponse | JSONRPCError):
-            if message.id != self._probe.id:  # the answer of a server that could not read the probe
-                message = JSONRPCError(jsonrpc="2.0", id=self._probe.id, error=_NO_PROBE)
-            self._probe = None
-        await self.incoming[0].send(SessionMessage(message))
-
-    def _parse(self, line: bytes) -> JSONRPCMessage:
-        try:
-            return jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            if self._state.last_event is None:
-                raise
-            return jsonrpc_message_adapter.validate_python(parse_leniently(line), by_name=False)
+        for read in self._reader.messages(line):
+            message = jsonrpc_message_adapter.validate_python(read, by_name=False)
+            if not self._state.is_started:
+                SUPERVISOR.answered(self._mark)
+            self._state.note_start()
+            if self._probe and isinstance(message, JSONRPCResponse | JSONRPCError) and message.id == self._probe.id:
+                if is_refused(message):  # a server that could not read the probe answers with another id
+                    message = JSONRPCError(jsonrpc="2.0", id=self._probe.id, error=_NO_PROBE)
+                self._probe = None
+            await self.incoming[0].send(SessionMessage(message))
 
     async def read_stderr(self) -> None:
         """Keep the end of what the child writes to stderr."""
@@ -244,6 +242,7 @@ class _Child:
                     if isinstance(outgoing.message, JSONRPCRequest) and outgoing.message.method == "server/discover":
                         self._probe = outgoing.message
                         self._probe_sent.set()
+                    self._reader.sent(outgoing.message)
                     line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                     content = line.encode() + b"\n"
                     self._written_bytes += len(content)
@@ -260,6 +259,7 @@ class _Child:
         probe, self._probe = self._probe, None
         if probe is None:
             return
+        self._reader.pending.discard(probe.id)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.incoming[0].send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=probe.id, error=_NO_PROBE)))
         has_read = self._has_read()
@@ -365,6 +365,11 @@ class LineSplitter:
             self._rest.clear()
             self._extend(piece)
         return lines
+
+    @property
+    def ends_like_a_message(self) -> bool:
+        """Return whether the last line, which has no end yet, may be a whole message."""
+        return self._rest.endswith((b"}", b"]"))
 
     def _extend(self, piece: bytes) -> None:
         self._rest += piece

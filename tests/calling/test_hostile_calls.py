@@ -93,10 +93,10 @@ HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "drip-fed events": (scripts.drips_events, "no answer within 2 s"),
     "chatter": (scripts.chatters, FLOODS),
     "flood of progress": (floods_with_progress, FLOODS),
-    "wrong id": (scripts.wrong_id, "no answer within 2 s"),
+    "wrong id": (scripts.wrong_id, "never sent (id 4711)"),
     "broken off": (breaks_off, "broke"),
     "hung up": (hangs_up, "broke"),
-    "invalid JSON": (scripts.invalid_json, "-32700"),
+    "invalid JSON": (scripts.invalid_json, "is cut off"),
     "HTML": (scripts.html, "text/html"),
     "huge": (scripts.huge_json, "larger than 1048576 bytes"),
     "huge event": (scripts.huge_event, "larger than 1048576 bytes"),
@@ -105,9 +105,7 @@ HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "redirect": (scripts.redirects("http://169.254.169.254/latest"), "redirects to"),
     "error": (lambda exchange: exchange.send_json(failure(exchange.request_json, -32603, "out of cheese")), "-32603"),
     "error after progress": (fails_after_progress, 'answers with an error: "gave up half way" (-32050)'),
-    "no result": (answers("nothing"), "-32700"),
-    "content of no kind": (answers({"content": [{"type": "smell"}]}), "invalid result"),
-    "no content": (answers({}), "invalid result"),
+    "no result": (answers("nothing"), "result: expected an object"),
 }
 
 

@@ -434,7 +434,7 @@ def test_pings_and_what_is_no_request_are_answered_without_the_service(tmp_path:
         client.send({"id": 7, "result": {}})
         assert client.answer(8, "ping")["result"] == {}
 
-    assert [message.get("error", {}).get("code") for message in client.messages()] == [-32600] * 3 + [None]
+    assert [message.get("error", {}).get("code") for message in client.messages()] == [-32700, -32600, -32600, None]
     assert client.server.received == []
 
 

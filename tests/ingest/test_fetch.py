@@ -93,8 +93,15 @@ def test_a_tool_that_no_strict_parser_accepts_costs_its_siblings_nothing(over: R
         with scripted_http(on_tools_list(over)) as server:
             listing = fetch_tools_blocking("s", HttpTarget(server.url), PATIENT)
 
-    assert [definition.name for definition in listing.tools] == ["good_1", "control", "latin", "good_2"]
-    assert [rejected.name for rejected in listing.rejected] == ["surrogate", "digits", "levels", "lat\ufffdn"]
+    assert [definition.name for definition in listing.tools] == [
+        "good_1",
+        "surrogate",
+        "digits",
+        "control",
+        "latin",
+        "good_2",
+    ]
+    assert [rejected.name for rejected in listing.rejected] == ["levels", "lat\ufffdn"]
     assert listing.marked == ("control",)
 
 

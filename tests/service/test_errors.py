@@ -62,4 +62,4 @@ def test_any_other_name_is_one_json_string_of_ascii(name: str) -> None:
 
 
 def test_the_candidates_of_an_unknown_server_are_ids_of_any_script() -> None:
-    assert str(ServerUnknown("srv", ("srv1", "сервер"))) == "no server 'srv' is known; did you mean srv1 or сервер?"  # noqa: RUF001
+    assert str(ServerUnknown("srv", ("srv1", "сервер"))) == "no server 'srv' is known; did you mean srv1 or сервер?"

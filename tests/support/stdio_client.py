@@ -36,7 +36,11 @@ class StdioClient:
 
     def send(self, message: dict[str, Any]) -> None:
         """Write a message."""
-        self._to_process.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def write(self, line: bytes) -> None:
+        """Write a line."""
+        self._to_process.write(line)
         self._to_process.flush()
 
     def request(self, method: str, params: dict[str, Any] | None = None) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -19,7 +18,8 @@ from query.caller import OPERATOR
 from query.early import early_service
 from query.endpoint import OwnHosts
 from query.listener import MCP_PATH
-from query.streaming import body_message, replayed
+from query.streaming import body_message, readable_request, replayed
+from shared.json_rpc import RequestRefused
 from shared.service.http import HttpConfig
 from shared.service.routes import application
 from toolscale.embedded.door import Door, Use
@@ -114,17 +114,13 @@ class _EarlyAnswers:
         message = await body_message(receive)
         if message["type"] != "http.request":  # the client has left
             return
-        is_early = (
-            (self._is_open or OPERATOR in scope)
-            and (method := _method(message["body"])) in EARLY_METHODS
-            and not (method == "tools/list" and TOOLSET_HEADER in Headers(scope=scope))
-        )
+        body, method = message["body"], None
+        is_known = self._is_open or OPERATOR in scope
+        if is_known and len(body) <= _EARLY_BYTES:
+            with suppress(RequestRefused):  # by the service, once it is there
+                request, body = readable_request(body)
+                method = request.get("method")
+        message = {**message, "body": body}
+        is_early = method in EARLY_METHODS and not (method == "tools/list" and TOOLSET_HEADER in Headers(scope=scope))
         answer = self._hosts.refusal(Headers(scope=scope)) or (self._early if is_early else self._startup.response())
         await answer(scope, replayed(message, receive), send)
-
-
-def _method(body: bytes) -> str | None:
-    try:
-        return str(json.loads(body)["method"]) if len(body) <= _EARLY_BYTES else None
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return None

@@ -16,7 +16,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     SERVER_INFO_META_KEY,
     Implementation,
     JSONRPCError,
@@ -25,12 +24,12 @@ from mcp_types import (
     ListToolsResult,
     ServerCapabilities,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from shared.catalog import Listing
 from shared.errors import ListingTooLarge, ProtocolViolation, ServerFailed
 from shared.upstream.masking import Mask
-from shared.upstream.messages import LastEvent, parse_leniently
+from shared.upstream.odd_results import readable
 from shared.upstream.opening import HANDSHAKE, PROBE, open_client
 from shared.upstream.replay import Recorder, Recording, Repetition
 from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
@@ -161,7 +160,6 @@ async def _fetch(
         secrets_of(target),
         may_hold_large=partial(wait.is_over, process),
         on_started=on_started,
-        last_event=LastEvent(limits.max_message_bytes),
         recorder=recorder,
         login=target.tokens.login if isinstance(target, HttpTarget) and target.tokens else "",
     )
@@ -325,26 +323,18 @@ class RawToolInterceptor:
         elif isinstance(incoming.message, JSONRPCResponse):
             return self._without_tools(incoming, incoming.message)
         elif isinstance(incoming.message, JSONRPCError):
-            return self._parsed_leniently(incoming, incoming.message)
-        return incoming
-
-    def _parsed_leniently(self, incoming: SessionMessage, error: JSONRPCError) -> SessionMessage:
-        """Return the page that the SDK could not parse, if a lenient parser can; else its error."""
-        if error.error.code == PARSE_ERROR and self._methods.get(str(error.id)) == "tools/list":
-            message = parse_leniently(self._state.last_event.text()) if self._state.last_event else None
-            page = message.get("result") if message else None
-            if isinstance(page, dict) and error.id is not None:
-                response = JSONRPCResponse(jsonrpc="2.0", id=error.id, result=cast("dict[str, Any]", page))
-                return self._without_tools(incoming, response)
-        self._note_response(error.id)
+            self._note_response(incoming.message.id)
         return incoming
 
     def _without_tools(self, incoming: SessionMessage, response: JSONRPCResponse) -> SessionMessage:
-        tools = response.result.get("tools")
-        if self._note_response(response.id) != "tools/list" or not isinstance(tools, list):
+        method, tools = self._note_response(response.id), response.result.get("tools")
+        if method == "initialize":
+            response.result, _ = readable(method, LATEST_HANDSHAKE_VERSION, response.result, self._state.line)
+        if method != "tools/list" or not isinstance(tools, list):
             return incoming
         self._page = cast("list[object]", tools)
-        emptied = JSONRPCResponse(jsonrpc="2.0", id=response.id, result={**response.result, "tools": []})
+        others = {key: part for key, part in response.result.items() if part is not None}
+        emptied = JSONRPCResponse(jsonrpc="2.0", id=response.id, result={**others, "tools": []})
         return SessionMessage(emptied, incoming.metadata)
 
     def _note_response(self, request_id: str | int | None) -> str | None:
