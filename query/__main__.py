@@ -28,6 +28,7 @@ from query.web.routes import page_routes
 from shared.errors import EventInvalid, ToolscaleError
 from shared.index.versions import open_index_versions
 from shared.intents.intents import open_intents
+from shared.service.files import disk_check
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
@@ -85,7 +86,7 @@ def serve(settings: Settings) -> None:
             listener,
             index=catalogue.index,
             routes=routes,
-            checks={"index": catalogue.filling},
+            checks={"index": catalogue.filling, "disk": disk_check(settings)},
             followed_config=catalogue.followed_config,
             grace_s=grace_s_of(settings),
         ).run()

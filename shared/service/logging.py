@@ -56,7 +56,7 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     # no local variables in tracebacks, since they may contain credentials
     renderers: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():  # None: the caller closed it
         renderers = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
 
-from shared.errors import ToolscaleError
+from shared.errors import ConfigInvalid, ToolscaleError
 from shared.validation import ENCODE, checked_url
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 NO_CLUSTER = "Redis Cluster is not supported, since one command reads several keys; use one Redis, or Sentinel"
 
+_WORDS_CHARACTERS = 300
+_CHECKED = "toolscale:checked"
 _DATABASE = re.compile(r"[0-9]{0,6}")
 _SENTINEL_SCHEMES = ("sentinel", "redis+sentinel")
 _REQUIREMENTS = {"cert_required": "required", "cert_optional": "optional", "cert_none": "none"}
@@ -85,6 +87,8 @@ def parse_redis_url(url: str) -> RedisAddress:
     if (scheme := url.partition("://")[0]) in _SENTINEL_SCHEMES:
         return _with_sentinels(url.removeprefix(f"{scheme}://"))
     parts = _checked(url, "redis", "rediss", "unix", "redis+sentinel")
+    if parts.username and parts.password is None:  # Celery would show it in its log
+        raise ValueError("a user needs a password, USER:PASSWORD@; a password alone is :PASSWORD@")
     if parts.scheme == "unix" and (parts.netloc or "password" in parse_qs(parts.query)):
         raise ValueError("a socket has no password here, since Celery would not send it: use redis://")
     if parts.scheme != "rediss":
@@ -188,16 +192,75 @@ class RedisPause:
 @contextmanager
 def redis_errors(unavailable: Callable[[str], ToolscaleError], where: str = "Redis at REDIS_URL") -> Generator[None]:
     """Raise `unavailable` with a message in place of each error of the Redis client."""
-    from redis.exceptions import (  # noqa: PLC0415  # as in `connect`
-        ClusterCrossSlotError,
-        ClusterDownError,
-        MovedError,
-        RedisError,
-    )
+    from redis.exceptions import RedisError  # noqa: PLC0415  # as in `connect`
 
     try:
         yield
-    except (ClusterCrossSlotError, ClusterDownError, MovedError) as error:
-        raise unavailable(f"{where}: {NO_CLUSTER}") from error
+    except UnicodeDecodeError as error:
+        raise unavailable(f"{where}: a key or a value in it is no UTF-8, so no Toolscale wrote it") from error
     except RedisError as error:
-        raise unavailable(f"{where}: {error}") from error
+        raise unavailable(f"{where}: {'; '.join(redis_problem(error))}") from error
+
+
+def redis_problem(error: redis.RedisError) -> tuple[str, str]:
+    """Return what an error of the client means, and its repair."""
+    words = " ".join(str(error).split())[:_WORDS_CHARACTERS]
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    for signs, found, repair in _PROBLEMS:
+        if any(sign in kinds or sign in words for sign in signs):
+            return found.format(words), repair
+    return f"it answers with an error: {words}", "its log has the reason"
+
+
+# The name of an error of the client, or a part of its text. The first row that fits counts.
+_PROBLEMS = (
+    (("ClusterCrossSlotError", "ClusterDownError", "MovedError"), "it is a node of a Redis Cluster", NO_CLUSTER),
+    (
+        ("NoPermissionError", "AuthorizationError"),
+        "its user may not do this: {}",
+        "give the user in REDIS_URL all commands and keys (ACL SETUSER)",
+    ),
+    (
+        ("AuthenticationError", "NOAUTH", "WRONGPASS", "without any password"),
+        "it rejects the credentials",
+        "correct user and password in REDIS_URL",
+    ),
+    (("ReadOnlyError",), "it is a replica, which takes no writes", "name the master in REDIS_URL, or its Sentinels"),
+    (("OutOfMemoryError",), "its memory is full, so it takes no writes", "raise its maxmemory"),
+    (("BusyLoadingError",), "it still loads its data", "wait until it has started"),
+    (
+        ("DB index is out of range",),
+        "it has no database of this number",
+        "correct the number at the end of REDIS_URL",
+    ),
+    (
+        ("MasterNotFoundError", "SENTINEL"),
+        "the Sentinels do not answer, or know no master of this name",
+        "correct hosts, ports and the master in REDIS_URL",
+    ),
+    (
+        ("InvalidResponse", "Bad response", "closed by server"),
+        "what answers there does not speak as Redis does",
+        "correct host and port in REDIS_URL; a port with TLS needs rediss://",
+    ),
+    (("TimeoutError",), "it does not answer in time", "start it, or correct REDIS_URL; only TLS needs rediss://"),
+    (("ConnectionError",), "no connection: {}", "start it, or correct REDIS_URL"),
+)
+
+
+def check_redis(url: str) -> None:
+    """Check what only a person can mend, before a service begins to wait for this Redis.
+
+    Raises:
+        ConfigInvalid: it refuses the credentials, the database or writes, or is no Redis.
+    """
+    import redis  # noqa: PLC0415  # as in `connect`
+
+    passing = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.OutOfMemoryError)
+    try:
+        with closing(connect(url)) as client:
+            client.set(_CHECKED, "1", px=1)
+    except redis.RedisError as error:
+        # of no connection, only that for the lack of the right credentials remains
+        if isinstance(error, redis.AuthenticationError) or not isinstance(error, passing):
+            raise ConfigInvalid(f"Redis at REDIS_URL: {'; '.join(redis_problem(error))}") from error

@@ -78,8 +78,19 @@ def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
         for what, of_kind in checks.items():
             status.update(f"Checking {what} ...")
             for check in of_kind:
-                found += check(settings)
+                found += _of(check, settings)
     return found
+
+
+def _of(check: Callable[[Settings], Iterator[Finding]], settings: Settings) -> Iterator[Finding]:
+    from toolscale.doctor.installation import problem  # noqa: PLC0415  # as above
+
+    try:
+        yield from check(settings)
+    except Exception as error:  # noqa: BLE001  # the other findings may name the cause
+        about = check.__name__.removeprefix("check_").replace("_", " ")
+        # its text may quote a secret
+        yield problem(about, f"the check ended early: {type(error).__name__}", "see the other findings")
 
 
 def _line(finding: Finding) -> Text:

@@ -31,6 +31,7 @@ from shared.errors import ConfigInvalid
 from shared.intents import times
 from shared.quoting import printable
 from shared.service.every import every
+from shared.service.files import disk_check
 from shared.service.process import full_environment
 from shared.settings import Settings
 from shared.upstream.dial import dialler_for
@@ -140,7 +141,7 @@ def answer(
             listener,
             index=catalogue.index,
             routes=routes,
-            checks=embedded.checks,
+            checks={**embedded.checks, "disk": disk_check(settings)},
             followed_config=catalogue.followed_config,
             instance_id=instance.instance_id,
             grace_s=grace_s_of(settings),
