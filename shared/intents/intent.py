@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.catalog import StoredDocument
 from shared.events import ServerAnnouncement
+from shared.validation import first_problem
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
@@ -100,7 +101,7 @@ def readable_intent(server_id: str, stored: str | None) -> Intent | None:
     try:
         return None if stored is None else Intent.model_validate_json(stored, extra="ignore")
     except ValidationError as error:
-        structlog.get_logger().error("intent_unreadable", server=server_id, reason=str(error))
+        structlog.get_logger().error("intent_unreadable", server=server_id, reason=first_problem(error, "intent"))
         return None
 
 

@@ -151,7 +151,9 @@ def connect(url: str, *, decode: bool = True, timeout_s: float = 5.0, connect_ti
 
     address = parse_redis_url(url)
     waits: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
-    options: dict[str, Any] = {"decode_responses": decode, "health_check_interval": 10, **waits}
+    # a value that is no UTF-8 stays what it is, and its reader passes over it; by default one stops every reader
+    options: dict[str, Any] = {"decode_responses": decode, "encoding_errors": "surrogateescape"}
+    options |= {"health_check_interval": 10, **waits}
     if not address.sentinels:
         return redis.Redis.from_url(address.url, **options)
     parts = urlsplit(address.url)
@@ -196,8 +198,6 @@ def redis_errors(unavailable: Callable[[str], ToolscaleError], where: str = "Red
 
     try:
         yield
-    except UnicodeDecodeError as error:
-        raise unavailable(f"{where}: a key or a value in it is no UTF-8, so no Toolscale wrote it") from error
     except RedisError as error:
         raise unavailable(f"{where}: {'; '.join(redis_problem(error))}") from error
 
