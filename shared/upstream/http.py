@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 import anyio
 import httpx2
+import structlog
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import DEFAULT_MAX_SSE_EVENT_SIZE, MCP_SESSION_ID, streamable_http_client
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
 
     from shared.upstream.tokens import AccessTokens
+
+_log = structlog.get_logger()
 
 _CONNECT_S = 5.0
 _NOTIFICATION_S = 5.0
@@ -296,7 +299,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         exchange = current_exchange.get() or HttpExchange()
         was_sent, exchange.sent = exchange.sent, True
         try:
-            return await self._inner.handle_async_request(request)
+            response = await self._inner.handle_async_request(request)
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _OneResponse(response.stream, self._state.server_id)
+            return response
         except _NOT_CONNECTED:
             exchange.sent = was_sent
             raise
@@ -363,6 +369,25 @@ class _CappedBody(httpx2.AsyncByteStream):
             if self._kept:
                 self._kept.add(chunk)
             yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _OneResponse(httpx2.AsyncByteStream):
+    """A body after which a connection is used again only if nothing follows: that would answer the next request."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, server_id: str) -> None:
+        self._body, self._server_id = body, server_id
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            yield chunk
+        # the client has no public way to what it has received and not read
+        connection: Any = self._body._httpcore_stream._stream._connection  # type: ignore[attr-defined]
+        if connection._h11_state.trailing_data[0].strip():  # some servers end a body with a line end
+            _log.warning("response_not_requested", server=self._server_id)
+            await connection.aclose()
 
     async def aclose(self) -> None:
         await self._body.aclose()
