@@ -321,3 +321,40 @@ def asked(directory: Path, environment: dict[str, str], *command: str) -> str:
         check=False,
     )
     return ended.stdout + ended.stderr
+
+
+@pytest.mark.process
+def test_no_output_shows_the_query_of_an_events_url(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text('{"mcpServers": {}}')
+    with (
+        scripted_http(lambda exchange: exchange.play(one_page(tool("read_file")))) as server,
+        scripted_http(lambda exchange: exchange.send(500, f"no {CANARY}".encode())) as failing,
+        serving(config) as (running, url),
+    ):
+        urls = {
+            "listed": f"{server.url}?key={CANARY}",
+            "failing": f"{failing.url}?key={CANARY}",
+            "refused": f"http://127.0.0.1:1/mcp?{CANARY}",
+            "user": f"http://u:{CANARY}@127.0.0.1:1/mcp",
+            "end": f"http://127.0.0.1:1/mcp?a=b#{CANARY}",
+        }
+        texts = {name: asked(tmp_path, {}, "emit", "up", name, "--url", each) for name, each in urls.items()}
+
+        def are_tried() -> bool:
+            texts["ls"] = asked(tmp_path, {}, "ls", "--json")
+            is_listed = texts["ls"].count('"listed_at": "') == 1
+            return is_listed and all(f'"{name}"' in texts["ls"] for name in urls if name != "user")
+
+        eventually(are_tried, 60, what="each server")
+        for name in ("listed", "failing", "refused"):
+            texts[f"show {name}"] = asked(tmp_path, {}, "show", name, "--json")
+        texts["find"] = asked(tmp_path, {}, "find", "read", "--json")
+        texts["letters"] = asked(tmp_path, {}, "dead-letters", "--json")
+        texts["doctor"] = asked(tmp_path, {}, "doctor")
+        texts["page"] = httpx2.get(url.replace("/mcp", "/ui/servers"), follow_redirects=True).text
+        texts["log"] = running.output()
+
+    assert server.seen
+    assert [name for name, text in texts.items() if CANARY in text] == []
+    assert "data.url" in texts["user"]
