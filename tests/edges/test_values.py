@@ -290,7 +290,7 @@ def test_no_output_of_a_service_shows_what_an_entry_hides(tmp_path: Path) -> Non
         config = tmp_path / "mcp.json"
         config.write_text(json.dumps({"mcpServers": servers}))
         environment = {"LINE_END": f"{CANARY}\n", "INSIDE": f"{CANARY}\nX", "SCRIPT": f"{CANARY}\u00e9"}
-        with serving(config, **environment) as (running, url):
+        with serving(config, INSIDE=f"{CANARY}\nX", LINE_END=f"{CANARY}\n", SCRIPT=f"{CANARY}\u00e9") as (running, url):
             texts = dict[str, str]()
 
             def are_known() -> bool:
