@@ -25,6 +25,8 @@ LIBRARIES: dict[str, int] = {
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
     "urllib3": logging.WARNING,
+    # it logs the headers of the environment that it cannot read, which may hold a token
+    "opentelemetry.util.re": logging.ERROR,
     # it logs each invalid request of a client without a token
     "uvicorn": logging.ERROR,
     # it logs each start, stop and request, which Toolscale logs too

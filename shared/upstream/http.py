@@ -31,6 +31,7 @@ from shared.upstream.session import (
     status_error,
 )
 from shared.upstream.target import HttpTarget
+from shared.validation import checked_url
 
 if TYPE_CHECKING:
     import ssl
@@ -110,7 +111,12 @@ def proxy_for(target: HttpTarget) -> str | None:
         excepted = Hosts([entry.strip() for entry in proxies.get("no", "").split(",")])
         if excepted.contains(ResolvedHost(host, known, parts.scheme, parts.port or 0)):
             return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        checked_url(proxy, "http", "https")  # the client quotes what it cannot read, such as a part of a password
+    except ValueError as error:
+        raise httpx2.UnsupportedProtocol(f"the proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: {error}") from None
+    return proxy
 
 
 def _client(

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from shared.errors import ConfigInvalid, EventInvalid, ServerAuthRequired
 from shared.events import ServerAnnouncement, parse_event
+from shared.index.client import connections
 from shared.intents.intent import DeadLetter
 from shared.settings import Settings, load_settings
 from shared.upstream.credentials import CredentialPolicy, Credentials
 from shared.upstream.hosts import ResolvedHost
+from shared.upstream.http import proxy_for
 from shared.upstream.mcp_json import Entry, read_config, read_entry
 from shared.upstream.target import HttpTarget
 from tests.e2e.test_serve import serving
@@ -358,3 +360,28 @@ def test_no_output_shows_the_query_of_an_events_url(tmp_path: Path) -> None:
     assert server.seen
     assert [name for name, text in texts.items() if CANARY in text] == []
     assert "data.url" in texts["user"]
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        f"http://u:{CANARY}#x@127.0.0.1:1",
+        f"http://u:{CANARY}/x@127.0.0.1:1",
+        f"http://u:{CANARY}?x@127.0.0.1:1",
+        f"http://u:{CANARY}[x@127.0.0.1:1",
+        f"http://127.0.0.1:{CANARY}",
+        f"socks5://u:{CANARY}@127.0.0.1:1",
+        f"u:{CANARY} x@127.0.0.1:1",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+
+    with pytest.raises(httpx2.UnsupportedProtocol) as refused:
+        proxy_for(HttpTarget("http://host.example/mcp"))
+    with pytest.raises(ConfigInvalid) as refused_for_store:
+        connections("http://host.example:6333")
+
+    assert_hidden(refused.value, "HTTP_PROXY")
+    assert_hidden(refused_for_store.value, "HTTP_PROXY")
