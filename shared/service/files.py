@@ -7,12 +7,9 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from shared.errors import ConfigInvalid
-
-if TYPE_CHECKING:
-    from shared.settings import Settings
 
 T = TypeVar("T")
 FileSignature = tuple[int, int, int] | None
@@ -55,12 +52,6 @@ def disk_problem(directory: Path) -> str | None:
 
 
 FREE_SOME = "free some, or name a directory on another disk by TOOLSCALE_DATA_DIR"
-
-
-def disk_check(settings: Settings) -> Callable[[], str | None]:
-    """Return `disk_problem` of the data directory, if one of the stores is in it."""
-    has_servers = settings.redis_url and settings.qdrant_url
-    return lambda: None if has_servers else disk_problem(settings.data_dir)
 
 
 class WatchedFile(Generic[T]):
