@@ -280,8 +280,10 @@ class Settings(BaseSettings):
     @field_validator("qdrant_collection", mode="before")
     @classmethod
     def _options(cls, value: object) -> object:
-        options = _entries(value) if isinstance(value, str) else value
-        if isinstance(options, dict) and not CollectionOptions.model_fields.keys() >= options.keys():
+        if not isinstance(value, str):
+            return value
+        options = _entries(value)
+        if not CollectionOptions.model_fields.keys() >= options.keys():
             raise ValueError(f"expected NAME=VALUE with the names {', '.join(CollectionOptions.model_fields)}")
         return options
 

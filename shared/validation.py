@@ -83,13 +83,14 @@ def checked_url(url: str, *schemes: str) -> SplitResult:
     if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
         quotes = ", without quotation marks" if url[:1] in ("'", '"') else ""
         raise ValueError(f"expected a URL that begins with {wanted}{quotes}")
+    refused = ValueError(f"expected HOST or HOST:PORT after {wanted}; {ENCODE}")
     try:
         parts = urlsplit(url)
         is_placed = parts.port is None or bool(parts.hostname)
     except ValueError:
-        is_placed = False
+        raise refused from None
     if not is_placed or _NOT_ENCODED.search(parts.netloc):
-        raise ValueError(f"expected HOST or HOST:PORT after {wanted}; {ENCODE}")
+        raise refused
     return parts
 
 

@@ -255,8 +255,9 @@ def check_redis(url: str) -> None:
         ConfigInvalid: it refuses the credentials, the database or writes, or is no Redis.
     """
     import redis  # noqa: PLC0415  # as in `connect`
+    from redis.exceptions import OutOfMemoryError  # noqa: PLC0415  # as in `connect`
 
-    passing = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.OutOfMemoryError)
+    passing = (redis.ConnectionError, redis.TimeoutError, OutOfMemoryError)
     try:
         with closing(connect(url)) as client:
             client.set(_CHECKED, "1", px=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date
 from pathlib import Path
+from typing import cast
 
 import pytest
 import redis
@@ -62,7 +63,7 @@ def intents(own_redis_url: str) -> Iterator[Intents]:
 
 def keys_of(client: redis.Redis) -> list[str]:
     """Return all keys of ours."""
-    return [key.decode() for key in client.scan_iter("toolscale:*") if isinstance(key, bytes)]
+    return [key.decode() for key in cast("list[bytes]", client.keys("toolscale:*"))]
 
 
 def spoil(client: redis.Redis, key: str, change: Broken) -> None:

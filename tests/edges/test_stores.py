@@ -24,7 +24,7 @@ from tests.support.builders import up
 from tests.support.hostile.scripted_http import Exchange, scripted_http
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_server
-from toolscale.commands.doctor import _findings as findings
+from toolscale.commands.doctor import findings
 from toolscale.doctor.broker import check_redis as check_redis_of_doctor
 from workers.monitoring.checks import warn_if_index_unreachable
 

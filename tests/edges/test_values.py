@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,14 @@ URLS = (
     *("redis://127.0.0.1/0?{}=1", "redis://127.0.0.1/0?socket_timeout={}", "unix:///run/x?db={}"),
     *("redis+sentinel://:{}@127.0.0.1:1,b/main/0", "redis+sentinel://127.0.0.1:1,b:{}/main"),
 )
+
+
+def _value(before: str, after: str, form: str) -> str:
+    return form.format(before + CANARY + after)
+
+
 hostile = st.builds(
-    lambda before, after, form: form.format(before + CANARY + after),
+    _value,
     st.sampled_from(PARTS),
     st.sampled_from(PARTS),
     st.sampled_from(URLS),
@@ -119,7 +126,7 @@ def test_a_url_whose_password_ends_it_early_is_refused(name: str, value: str) ->
     assert_hidden(refused.value, name)
 
 
-FIELDS: dict[str, Any] = {
+FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "url": lambda value: {"url": value},
     "httpUrl": lambda value: {"url": f"http://h/{value}"},
     "headers": lambda value: {"url": "http://h", "headers": {"X-Key": value}},

@@ -36,17 +36,18 @@ def doctor(audit: AuditOption = False, as_json: JsonOption = False, data_dir: Da
     Exit code 1 means a problem; warnings do not change the exit code.
     """
     configure_logging("ERROR")  # the findings report every problem
-    findings = _findings(data_dir, audit=audit)
+    found = findings(data_dir, audit=audit)
     if as_json:
-        print_json([finding.model_dump(mode="json") for finding in findings])
+        print_json([finding.model_dump(mode="json") for finding in found])
     else:
-        for finding in findings:
+        for finding in found:
             print_lines(_line(finding))
-    if any(finding.level == "problem" for finding in findings):
+    if any(finding.level == "problem" for finding in found):
         raise typer.Exit(1)
 
 
-def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
+def findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
+    """Return the findings of all checks, also where one of them fails."""
     from toolscale.doctor import installation, stores  # noqa: PLC0415  # load both sides
 
     found = list(installation.check_names(os.environ))

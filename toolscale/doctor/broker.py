@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import redis
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from shared.service.redis import NO_CLUSTER, connect, parse_redis_url, redis_problem
 from shared.settings import Settings
@@ -33,10 +34,10 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
             if client.info("cluster").get("cluster_enabled"):
                 yield problem("Redis", "is a node of a Redis Cluster", NO_CLUSTER)
             if client.info("replication").get("role") == "slave":
-                yield problem("Redis", *redis_problem(redis.exceptions.ReadOnlyError()))
+                yield problem("Redis", *redis_problem(ReadOnlyError()))
             memory = client.info("memory")
             if 0 < memory.get("maxmemory", 0) <= memory["used_memory"]:
-                yield problem("Redis", *redis_problem(redis.exceptions.OutOfMemoryError()))
+                yield problem("Redis", *redis_problem(OutOfMemoryError()))
             yield from _persistence(client)
             yield _clock(client)
     except redis.RedisError as error:
