@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 
 from query.api import api_routes
-from query.app import metrics_route
+from query.app import Checks, metrics_route
 from query.auth.authentication import authentication_of
 from query.calling.upstreams import upstreams_of
 from query.catalogue import Catalogue, live_catalogue, live_index, recorded
@@ -28,6 +28,7 @@ from query.web.routes import page_routes
 from shared.errors import EventInvalid, ToolscaleError
 from shared.index.versions import open_index_versions
 from shared.intents.intents import open_intents
+from shared.service.files import disk_problem
 from shared.service.logging import configure_logging
 from shared.service.process import full_environment, interrupt_once
 from shared.service.tracing import configure_tracing
@@ -80,12 +81,14 @@ def serve(settings: Settings) -> None:
             *SignInRoutes(catalogue, flows, sign_ins, listener).routes(),
         ]
         tune_interpreter()
+        has_servers = settings.redis_url and settings.qdrant_url
+        disk: Checks = {} if has_servers else {"disk": partial(disk_problem, settings.data_dir)}
         HttpServer(
             server,
             listener,
             index=catalogue.index,
             routes=routes,
-            checks={"index": catalogue.filling},
+            checks={"index": catalogue.filling, **disk},
             followed_config=catalogue.followed_config,
             grace_s=grace_s_of(settings),
         ).run()

@@ -13,7 +13,6 @@ import time
 import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, cast
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -32,7 +31,7 @@ from pydantic import (
 from shared.catalog import DEFINITION_CHANGES, POLICIES, Endpoint
 from shared.errors import EventInvalid
 from shared.server_ids import checked_server_id
-from shared.validation import first_invalid
+from shared.validation import checked_url, first_invalid
 
 ServerId = Annotated[str, AfterValidator(checked_server_id)]
 Group = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@-]*$")]
@@ -61,7 +60,7 @@ def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
         raise ValueError(f"expected at most {MAX_LABELS_BYTES} bytes in all labels, got {size_bytes}")
     policy = labels.get(DEFINITION_CHANGES)
     if policy is not None and policy not in POLICIES:
-        raise ValueError(f"expected {', '.join(POLICIES)} under {DEFINITION_CHANGES!r}, got {policy!r}")
+        raise ValueError(f"expected {', '.join(POLICIES)} under {DEFINITION_CHANGES!r}")
     return labels
 
 
@@ -95,7 +94,7 @@ class ServerAnnouncement(ServerRef):
     @field_validator("url")
     @classmethod
     def _url_holds_no_credentials(cls, url: str | None) -> str | None:
-        if url and "@" in urlsplit(url).netloc:
+        if url and "@" in checked_url(url, "http", "https").netloc:
             raise ValueError("it carries credentials; name them by credential_ref instead")
         return url
 
@@ -182,7 +181,7 @@ def parse_event(raw: str | bytes | dict[str, Any]) -> ServerEvent:
         path, reason = first_invalid(error)
         # without the discriminator's tag, which pydantic adds
         field = ".".join(str(part) for part in path if not str(part).startswith(TYPE_PREFIX))
-        raise EventInvalid(field[:_REASON_CHARACTERS] or "event", reason[:_REASON_CHARACTERS]) from error
+        raise EventInvalid(field[:_REASON_CHARACTERS] or "event", reason[:_REASON_CHARACTERS]) from None  # has values
 
 
 def _decoded(raw: str | bytes) -> dict[str, Any]:

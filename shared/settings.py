@@ -10,14 +10,24 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import structlog
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.catalog import DefinitionPolicy, Encoding
 from shared.errors import ConfigInvalid
 from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
-from shared.validation import all_invalid
+from shared.validation import all_invalid, checked_url
 
 PREFIX = "TOOLSCALE_"
 
@@ -44,8 +54,28 @@ REMOVED: Mapping[str, str] = {
 
 Subscribe = Literal["http", "all", "none"]
 ResponseMode = Literal["summary", "detailed", "full", "auto"]
-QdrantUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^,\s]+(,https?://[^,\s]+)*$")]
-HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://")]
+
+
+def _without_user(url: str) -> str:
+    """Return an HTTP URL that holds no password; a message may show it."""
+    if "@" in checked_url(url, "http", "https").netloc:
+        raise ValueError("expected a URL without user and password")
+    return url
+
+
+def _url_or_file(location: str) -> str:
+    return _without_user(location) if "://" in location else location
+
+
+def _nodes(urls: str) -> str:
+    for url in urls.split(","):
+        if "?" in _without_user(url) or "#" in url:
+            raise ValueError("expected URLs without `?` and `#`; QDRANT_API_KEY is the key")
+    return urls
+
+
+QdrantUrl = Annotated[str, AfterValidator(_nodes)]
+HttpUrl = Annotated[str, AfterValidator(_without_user)]
 # A host name, network, or IPv6 host in brackets, with a scheme and a port.
 CredentialReceiver = Annotated[
     str,
@@ -81,6 +111,17 @@ class CollectionOptions(BaseModel):
     quantization: Literal["int8"] | None = None
 
 
+# Settings of several parts, which a file may have on several lines.
+_IN_PARTS = (
+    "allowed_hosts",
+    "allowed_http_hosts",
+    "stdio_env",
+    "stdio_groups",
+    "credential_hosts",
+    "qdrant_collection",
+)
+
+
 def _plain(name: str) -> AliasChoices:
     """Accept a setting by its common name and by the name with our prefix."""
     return AliasChoices(name, f"TOOLSCALE_{name}")
@@ -90,7 +131,12 @@ class Settings(BaseSettings):
     """Every setting with its unit and bounds. Without REDIS_URL and QDRANT_URL everything runs in one process."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True, env_ignore_empty=True
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        env_ignore_empty=True,
+        hide_input_in_errors=True,  # a traceback of pydantic's error would have it
     )
 
     # --- What most installations set ---
@@ -108,7 +154,7 @@ class Settings(BaseSettings):
     """The bearer token for all events, 16 characters or more; without it and `producers_file`: no events API."""
 
     # --- Where things are ---
-    qdrant_api_key: Annotated[str, StringConstraints(strip_whitespace=True)] | None = Field(
+    qdrant_api_key: Annotated[str, StringConstraints(pattern=r"^[!-~]+$")] | None = Field(
         default=None, validation_alias=_plain("QDRANT_API_KEY"), repr=False
     )
     """Key for the Qdrant server."""
@@ -182,7 +228,7 @@ class Settings(BaseSettings):
     """The toolset of a client over stdio; unset: it finds every visible tool."""
     jwt_issuer: HttpUrl | None = None
     """The issuer of accepted JWTs, equal to their `iss`; unset: JWTs are rejected."""
-    jwt_jwks: str | None = None
+    jwt_jwks: Annotated[str, AfterValidator(_url_or_file)] | None = None
     """The issuer's public keys, a JWK set: an https URL, or a file."""
     jwt_audience: str | None = None
     """The audience that a JWT's `aud` must contain; unset: `public_url`."""
@@ -234,7 +280,23 @@ class Settings(BaseSettings):
     @field_validator("qdrant_collection", mode="before")
     @classmethod
     def _options(cls, value: object) -> object:
-        return _entries(value) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        options = _entries(value)
+        if not CollectionOptions.model_fields.keys() >= options.keys():
+            raise ValueError(f"expected NAME=VALUE with the names {', '.join(CollectionOptions.model_fields)}")
+        return options
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _readable(cls, value: object, info: ValidationInfo) -> object:
+        """Remove blanks around a value: an editor, a shell or a mounted file adds them."""
+        if not isinstance(value, str):
+            return value
+        text, may_have_lines = value.strip(), info.field_name in _IN_PARTS
+        if (not text and value) or not ("".join(text.split()) if may_have_lines else text).isprintable():
+            raise ValueError("expected a text in UTF-8, without line ends and other control characters")
+        return text
 
     @field_validator("redis_url")
     @classmethod
@@ -280,9 +342,9 @@ def load_settings(**overrides: object) -> Settings:
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic validates the values
     except ValidationError as error:
-        # no values: some are secrets
+        # no values, also not in a traceback: some are secrets
         wrong = [f"setting {_named(path)}: {reason}" for path, reason in all_invalid(error)]
-        raise ConfigInvalid("; ".join(wrong)) from error
+        raise ConfigInvalid("; ".join(wrong)) from None
 
 
 def removed_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -318,6 +380,6 @@ def load_service_settings() -> Settings:
 
 
 def _named(path: tuple[int | str, ...]) -> str:
-    """Return a setting's name and, if it differs, the environment variable."""
-    name = ".".join(map(str, path))
+    """Return a setting's name and, if it differs, the environment variable; other parts of the path are values."""
+    name = ".".join(str(part) for part in path if part == path[0] or part in CollectionOptions.model_fields)
     return name if name.isupper() else f"{name} ({PREFIX}{str(path[0]).upper()})"

@@ -1,10 +1,12 @@
-"""The first error of a failed pydantic validation as text, without the rejected value, which may be a secret."""
+"""Values of settings, files and events, and the reasons why they are invalid: without the value, perhaps a secret."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from shared.quoting import quoted_name
 
@@ -76,6 +78,34 @@ def all_invalid(error: ValidationError) -> list[tuple[tuple[int | str, ...], str
     return [(problem["loc"], _reason(problem)) for problem in _problems(error)]
 
 
+def checked_url(url: str, *schemes: str) -> SplitResult:
+    """Return the parts of an absolute URL with one of these schemes.
+
+    Raises:
+        ValueError: it is none; unlike those of `urlsplit`, the reasons quote nothing of it.
+    """
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+    if not url.isprintable() or " " in url:
+        raise ValueError("expected a URL without blanks, line ends and invisible characters")
+    if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        quotes = ", without quotation marks" if url[:1] in ("'", '"') else ""
+        raise ValueError(f"expected a URL that begins with {wanted}{quotes}")
+    refused = ValueError(f"expected HOST or HOST:PORT after {wanted}; {ENCODE}")
+    try:
+        parts = urlsplit(url)
+        is_placed = parts.port is None or bool(parts.hostname)
+    except ValueError:
+        raise refused from None
+    if not is_placed or _NOT_ENCODED.search(parts.netloc):
+        raise refused
+    return parts
+
+
+ENCODE = (
+    "percent-encode user and password: %2F for `/`, %3F for `?`, %23 for `#`, %25 for `%`, %5B for `[`, %40 for `@`"
+)
+"""The repair of a URL whose password ends it early."""
+_NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _OTHER_FORM = ("string_type", "list_type")
 
 

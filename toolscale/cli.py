@@ -5,7 +5,11 @@ Exit codes: 0 success; 1 a temporary failure; 2 the command, an event or a setti
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,10 +18,39 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line. An expected error prints one line on stderr, an interrupt prints nothing."""
+    _prepare_streams()
     try:
-        _run()
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        _end(error)
+
+
+def _prepare_streams() -> None:
+    """Let the console show what it can of any text, and a program run whose caller has closed its streams."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the program ends
+        elif isinstance(stream, io.TextIOWrapper):  # not that of a test
+            stream.reconfigure(errors="replace")
+
+
+def _end(error: OSError) -> None:
+    """End with one line about a file, or about an output that takes no more; without one for a closed pipe."""
+    place = error.filename or "the output"
+    in_data = "; --data-dir or TOOLSCALE_DATA_DIR names another data directory" if error.filename else ""
+    with suppress(OSError):
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"error: {place}: {error.strerror or type(error).__name__}{in_data}\n")
+            sys.stderr.flush()
+    with suppress(OSError, ValueError):  # what is left would fail again at the exit of Python
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 def _run() -> None:

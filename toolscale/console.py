@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -37,9 +37,10 @@ def print_lines(*lines: str | Text) -> None:
 
 
 def print_notes(*lines: str | Text) -> None:
-    """Print lines that are no results in the same way, on stderr."""
-    for line in lines:
-        err.print(line, soft_wrap=True)
+    """Print lines that are no results in the same way, on stderr, if it takes them."""
+    with suppress(OSError):
+        for line in lines:
+            err.print(line, soft_wrap=True)
 
 
 def print_json(document: object) -> None:

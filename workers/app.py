@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from shared.errors import ConfigInvalid
 from shared.settings import load_service_settings
 from workers.celery_app import build_app
 
@@ -12,4 +13,7 @@ if "worker" in sys.argv and {"-D", "--detach"} & set(sys.argv):
     sys.exit("Start the worker without --detach, under a supervisor of processes.")
 
 # in process 1 of a container, this import forks: the service continues in the child
-app = build_app(load_service_settings())
+try:
+    app = build_app(load_service_settings())
+except ConfigInvalid as error:
+    sys.exit(f"error: {error}")

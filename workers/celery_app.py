@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import gc
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, closing, contextmanager
@@ -30,7 +31,7 @@ from shared.errors import ConfigInvalid, Retryable, ServerError
 from shared.intents import times
 from shared.service.logging import FailureLog, configure_logging
 from shared.service.process import full_environment
-from shared.service.redis import connect, parse_redis_url
+from shared.service.redis import check_redis, connect, parse_redis_url
 from shared.service.tracing import configure_tracing, flush_spans, traceparent, use_parent_trace
 from shared.settings import Settings, warn_of_removed_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
@@ -239,6 +240,8 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, st
         return receive
 
     for celery_signal, handler in (
+        (signals.celeryd_after_setup, receiver(partial(_check_broker, settings))),
+        (signals.beat_init, receiver(partial(_check_broker, settings))),
         (signals.worker_init, receiver(lambda: configure_tracing("toolscale-worker", full_environment()))),
         (signals.celeryd_after_setup, receiver(lambda: warn_if_index_unreachable(settings))),
         (signals.worker_ready, on_ready),
@@ -253,6 +256,14 @@ def _connect_signals(app: Celery, settings: Settings, lazy: LazyDependencies, st
     ):
         celery_signal.connect(handler, weak=False)
     keep_refused_messages(lazy.intents)
+
+
+def _check_broker(settings: Settings) -> None:
+    """End the process where Celery would wait forever for what only a person can mend."""
+    try:
+        check_redis(settings.redis_url or "")
+    except ConfigInvalid as error:
+        sys.exit(f"error: {error}")
 
 
 def start_log(level: str) -> None:

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 import structlog
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from query.kept import Kept, name_of, new_name
 from shared.errors import CursorInvalid, CursorsUnavailable
 from shared.upstream.session import HttpSession
 from shared.upstream.target import HttpTarget
+from shared.validation import first_problem
 
 if TYPE_CHECKING:
     from mcp_types import InitializeResult
@@ -46,7 +49,7 @@ class KeptSessions:
     async def last_replica(self, owner: str, digest: str) -> str | None:
         """Return the server with this catalogue that an owner used last, in any process."""
         entry = await self.attempt(lambda kept: kept.get(name_of(*_choice(owner, digest)), *_choice(owner, digest)))
-        return entry.decode() if entry is not None else None
+        return entry.decode("utf-8", "replace") if entry is not None else None
 
     async def note_replica(self, owner: str, digest: str, server_id: str) -> None:
         """Note that an owner uses this server of those with this catalogue."""
@@ -77,6 +80,15 @@ class KeptSessions:
     def of(self, server_id: str, owner: str, target: HttpTarget) -> KeptSession:
         """Return the session of an owner with a server, whether there is one or not."""
         return KeptSession(self, server_id, owner, target)
+
+
+class _Entry(TypedDict):
+    id: str
+    initialized: dict[str, Any]
+    process: str
+
+
+_ENTRY = TypeAdapter(_Entry)
 
 
 class KeptSession:
@@ -147,9 +159,15 @@ class KeptSession:
         stored = await self._sessions.attempt(lambda kept: kept.put(entry, *self._binding, name=self._name))
         self.is_kept = stored is not None
 
-    async def _read(self) -> dict[str, Any] | None:
+    async def _read(self) -> _Entry | None:
         entry = await self._sessions.use(lambda kept: kept.get(self._name, *self._binding))
-        return json.loads(entry) if entry is not None else None
+        if entry is None:
+            return None
+        try:
+            return _ENTRY.validate_json(entry)
+        except ValidationError as error:
+            _log.error("record_unreadable", kind="session", record=self._name, reason=first_problem(error, "session"))
+            return None
 
 
 def _choice(owner: str, digest: str) -> tuple[str, str, str]:

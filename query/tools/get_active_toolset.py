@@ -20,7 +20,7 @@ from query.search.request import ToolName
 from query.tool import CatalogueTool, input_schema
 from query.tools.list_available_tools import tools_of
 from query.toolsets.advice import advice_for
-from query.toolsets.offers import BudgetResult, Offer, Offers, cost, with_toolset
+from query.toolsets.offers import BudgetResult, Offer, Offers, cost, may_know_toolset, with_toolset
 from query.usage.recent_calls import REFRESH_S
 from shared.catalog import Encoding
 from shared.errors import HistoryUnavailable
@@ -108,6 +108,8 @@ def toolset_report(
     if toolset is None:
         return _nothing(name, f"There is no toolset {name} for you.", 0)
     state, caller = catalogue.ledger.state(), with_toolset(caller, toolset)
+    if not may_know_toolset(caller, catalogue):
+        return _nothing(name, f"There is no toolset {name} for you.", 0)
     offer = offers.of(caller)
     report = partial(_report, toolset, caller, catalogue, encoding, offer)
     return dict(recent.get_or_read((toolset, caller, encoding, offer), state, report))

@@ -13,6 +13,7 @@ from query.toolsets.offers import (
     cost,
     direct_definition,
     has_offered_tools,
+    may_know_toolset,
     offer_to,
     with_toolset,
     with_toolset_scope,
@@ -196,9 +197,10 @@ def _of_toolset(viewer: Caller, name: str | None, catalogue: Catalogue) -> Calle
     if name is None:
         return with_toolset_scope(viewer, catalogue.index)
     toolset = catalogue.index.toolset(name) if viewer.toolset in (None, name) else None
-    if toolset is None:
+    caller = with_toolset(viewer, toolset) if toolset else None
+    if caller is None or not may_know_toolset(caller, catalogue):
         raise ToolsetUnknown(f"There is no toolset {quoted_name(name)} for you.")
-    return with_toolset(viewer, toolset)
+    return caller
 
 
 def _calls(

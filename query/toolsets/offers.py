@@ -82,6 +82,13 @@ def with_toolset(caller: Caller, toolset: Toolset) -> Caller:
     )
 
 
+def may_know_toolset(caller: Caller, catalogue: Catalogue) -> bool:
+    """Return whether a caller within a toolset may know that it exists: it sees a tool of it, or writes toolsets."""
+    if caller.groups is None or "toolsets:write" in caller.permissions:
+        return True
+    return catalogue.ledger.baseline(caller.scope, catalogue.encoding).tools > 0
+
+
 def _tighter(first: int | None, second: int | None) -> int | None:
     return min((limit for limit in (first, second) if limit is not None), default=None)
 

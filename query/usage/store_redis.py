@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import structlog
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import override
 
 from query.usage.usage import CatalogueSize, Counts, RowKey, Rows, Usage, Use, bounded, days_between
@@ -30,6 +32,10 @@ TIMEOUT_S = 2.0
 _DAY_S = 86_400
 # Fields that a step of a scan visits; Redis answers no other client meanwhile.
 _SCANNED = 1_000
+
+_log = structlog.get_logger()
+_NAMES = TypeAdapter(tuple[str, str, str])
+_SIZE = TypeAdapter(tuple[int, int, int])
 
 _redis_errors = partial(redis_errors, HistoryUnavailable, "the history of savings cannot be used")
 
@@ -88,9 +94,8 @@ class RedisUsage(Usage):
                 pipeline.hgetall(_key(day))
             read = pipeline.execute()
         for day, fields in zip(days, read, strict=True):
-            for field, amount in fields.items():
-                names, end, counter = field.rpartition("]")
-                rows.setdefault(RowKey(day, *json.loads(names + end)), {})[counter] = int(amount)
+            for (names, counter), amount in _readable(fields):
+                rows.setdefault(RowKey(day, *names), {})[counter] = amount
         return rows
 
     @override
@@ -107,12 +112,10 @@ class RedisUsage(Usage):
         counter = next(iter(counters)) if len(counters) == 1 else "*"
         sums: dict[Use, Counter[str]] = {}
         for fields in self._scanned(days_between(first, last), f"*,{of_server},{of_tool}]{counter}"):
-            for field, amount in fields.items():
-                names, end, name = field.rpartition("]")
-                caller, of, used = json.loads(names + end)
+            for ((caller, of, used), name), amount in _readable(fields):
                 # the pattern is that of one server, and a name may hold what looks like another one
                 if name in counters and (servers is None or of in servers) and tool in (None, used):
-                    sums.setdefault((caller, of, used), Counter())[name] += int(amount)
+                    sums.setdefault((caller, of, used), Counter())[name] += amount
         return sums
 
     @override
@@ -125,7 +128,13 @@ class RedisUsage(Usage):
         days = days_between(first, last)
         with _redis_errors():
             read: list[Any] = self._redis.mget([SIZE_PREFIX + day.isoformat() for day in days])
-        return {day: CatalogueSize(*json.loads(size)) for day, size in zip(days, read, strict=True) if size}
+        sizes: dict[date, CatalogueSize] = {}
+        for day, size in zip(days, read, strict=True):
+            try:
+                sizes |= {day: CatalogueSize(*_SIZE.validate_json(size))} if size else {}
+            except ValidationError:
+                _log.error("record_unreadable", kind="size", record=SIZE_PREFIX + day.isoformat())
+        return sizes
 
     @override
     def close(self) -> None:
@@ -152,6 +161,16 @@ class RedisUsage(Usage):
                     following[day] = cursor
             cursors = following
         return found.values()
+
+
+def _readable(fields: Mapping[str, str]) -> Iterator[tuple[tuple[tuple[str, str, str], str], int]]:
+    """Yield the names, the counter and the amount of each field; one that is none of ours is logged."""
+    for field, amount in fields.items():
+        names, end, counter = field.rpartition("]")
+        try:
+            yield (_NAMES.validate_json(names + end), counter), int(amount)
+        except ValueError:
+            _log.error("record_unreadable", kind="usage", record=field)
 
 
 def _key(day: date) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 6333
 TIMEOUT_S = 5.0
+_NOT_FOUND = 404  # of a path that leads elsewhere; every Qdrant that is supported has `/readyz`
 
 
 def open_store(settings: Settings) -> IndexStore:
@@ -77,9 +78,10 @@ def unreachable_reason(url: str) -> str | None:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             reasons.append(f"{type(error).__name__}: {error}")
             continue
-        if not response.is_server_error:
+        is_other = response.is_redirect or response.status_code == _NOT_FOUND
+        if not (response.is_server_error or is_other or "html" in response.headers.get("content-type", "")):
             return None
-        reasons.append(f"HTTP {response.status_code}")
+        reasons.append(f"HTTP {response.status_code}, which is not the answer of a Qdrant that is ready")
     return reasons[0]
 
 

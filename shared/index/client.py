@@ -25,7 +25,9 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.util import parse_url
 
+from shared.errors import ConfigInvalid
 from shared.index import addresses
+from shared.validation import checked_url
 
 if TYPE_CHECKING:
     from urllib3._base_connection import BaseHTTPConnection
@@ -180,7 +182,12 @@ def _proxy(parts: SplitResult) -> str:
     exempt = [host.strip() for host in proxies.get("no", "").split(",")]
     if not proxy or "*" in exempt or any(map(proxy_bypass, (str(parts.hostname), f"{parts.hostname}:{parts.port}"))):
         return ""
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        checked_url(proxy, "http", "https")
+    except ValueError as error:
+        raise ConfigInvalid(f"the proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: {error}") from None
+    return proxy
 
 
 class _Pool(HTTPConnectionPool):

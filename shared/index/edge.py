@@ -62,7 +62,7 @@ from shared.index.points import (
     any_of,
     must,
 )
-from shared.service.files import make_private_directory
+from shared.service.files import FREE_SOME, disk_problem, make_private_directory
 
 if TYPE_CHECKING:
     from qdrant_edge import ConditionType
@@ -162,6 +162,7 @@ class EdgeCollection(PointCollection):
         self._content = object()  # another one after each write
         self._values: dict[str, tuple[object, frozenset[str]]] = {}
         self._found_nothing: tuple[object, Filter] = (None, {})
+        _assert_room(path)
         with self._asking():
             if not path.exists():
                 _create(path, spec)
@@ -267,9 +268,9 @@ class EdgeCollection(PointCollection):
         try:
             yield
         except Exception as error:
-            if type(error) is not Exception:  # Qdrant Edge raises the bare class; any other is our own bug
-                raise
-            if "failed to open WAL" in str(error):
+            if type(error) is not Exception and not isinstance(error, OSError):
+                raise  # Qdrant Edge raises the bare class; any other is our own bug
+            if "failed to open WAL" in str(error) and "WouldBlock" in str(error):
                 raise IndexHeld(
                     f"another Toolscale process uses {self._path.parent}: connect to that process over HTTP, use "
                     "another data directory, or share a Qdrant server by QDRANT_URL"
@@ -278,6 +279,7 @@ class EdgeCollection(PointCollection):
 
     def _update(self, operation: UpdateOperation, points: int) -> None:
         """Write; `points` is the approximate number of points written."""
+        _assert_room(self._path)
         try:
             with self._asking():
                 self._shard.update(operation)
@@ -311,6 +313,12 @@ class EdgeCollection(PointCollection):
             values = frozenset(map(str, self.facet(key, {}, MAX_VALUES)))
             self._values[key] = content, values
         return values
+
+
+def _assert_room(path: Path) -> None:
+    """Raise IndexUnavailable on a full disk: the engine would be killed by a signal when it writes."""
+    if problem := disk_problem(path.parent.parent):
+        raise IndexUnavailable(f"{problem}: {FREE_SOME}")
 
 
 def _create(path: Path, spec: CollectionSpec) -> None:

@@ -58,6 +58,8 @@ _SCHEMA: Mapping[IndexKind, models.KeywordIndexParams | models.IntegerIndexParam
     "integer": models.IntegerIndexParams(type=_INTEGER),
     "count": models.IntegerIndexParams(type=_INTEGER, lookup=True, range=False, enable_hnsw=False),
 }
+_WORDS_CHARACTERS = 500
+
 _INT8 = models.ScalarQuantization(
     scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True),
 )
@@ -331,6 +333,15 @@ class _Write(TypedDict):
     status: str
 
 
+class _Refused(TypedDict):
+    error: str
+
+
+class _Refusal(TypedDict):
+    status: _Refused
+
+
+_Problem = TypeAdapter(_Refusal)
 _LISTS = TypeAdapter(_Answer[list[_Points[_Found]]])
 _RECORDS = TypeAdapter(_Answer[list[_Record]])
 _SAMPLES = TypeAdapter(_Answer[list[_Points[_Sample]]])
@@ -365,18 +376,40 @@ def _asking(collection: str) -> Generator[None]:
     Raises:
         IndexLost: there is no such collection.
         ConfigInvalid: the server refuses the key.
-        IndexUnavailable: no address answers, or the server refuses the request.
+        IndexUnavailable: no address answers, what answers is not Qdrant, or it refuses the request.
     """
     try:
         yield
     except UnexpectedResponse as error:
-        if error.status_code == HTTPStatus.NOT_FOUND:
+        words = _words(error.content)
+        if error.status_code == HTTPStatus.NOT_FOUND and words is not None:
             raise IndexLost(f"Qdrant has no collection {collection}") from error
         if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise ConfigInvalid(f"QDRANT_API_KEY: Qdrant refuses it ({error.status_code})") from error
-        raise IndexUnavailable(f"Qdrant answered {error}") from error
-    except (ApiException, QdrantException) as error:
-        raise IndexUnavailable(f"Qdrant, collection {collection}: {error}") from error
+        answer = f"HTTP {error.status_code} {error.reason_phrase}"
+        if words is None:  # of a proxy, or of another program
+            raise IndexUnavailable(f"{_NO_QDRANT}: {answer}; correct its host, port or path") from error
+        raise IndexUnavailable(f"Qdrant at QDRANT_URL answered {answer}: {words}") from error
+    except (ApiException, QdrantException, ValueError, AssertionError) as error:
+        cause = error.source if isinstance(error, ResponseHandlingException) else error
+        if isinstance(cause, (ValueError, AssertionError)):  # it has a part of the answer
+            raise IndexUnavailable(f"{_NO_QDRANT}; correct its host, port or path") from error
+        reason = " ".join(str(cause).split())
+        if "WRONG_VERSION_NUMBER" in reason:
+            raise IndexUnavailable("QDRANT_URL begins with https://, and what answers there has no TLS") from error
+        raise IndexUnavailable(f"Qdrant at QDRANT_URL does not answer: {reason or type(cause).__name__}") from error
+
+
+_NO_QDRANT = "what answers at QDRANT_URL is not Qdrant"
+
+
+def _words(body: bytes) -> str | None:
+    """Return the words of Qdrant's own error, None for a body of something else."""
+    try:
+        document = _Problem.validate_json(body)
+    except ValueError:
+        return None
+    return document["status"]["error"][:_WORDS_CHARACTERS]
 
 
 def _assert_done(status: str) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shared.catalog import StoredDocument
 from shared.quoting import encodable
 from shared.text.tokens import json_text
+from shared.validation import first_problem
 
 MAX_TEXT_BYTES = 64 << 10
 """Of the definitions in the changes of a server; of further changes, only digests are stored."""
@@ -85,5 +86,6 @@ def readable_definitions(server_id: str, stored: str | None) -> Definitions | No
     try:
         return None if stored is None else Definitions.model_validate(json.loads(stored))
     except (ValueError, ValidationError) as error:
-        structlog.get_logger().error("record_unreadable", kind="definitions", server=server_id, reason=str(error))
+        reason = first_problem(error, "definitions") if isinstance(error, ValidationError) else "expected JSON"
+        structlog.get_logger().error("record_unreadable", kind="definitions", server=server_id, reason=reason)
         return None

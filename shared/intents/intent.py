@@ -7,6 +7,7 @@ The sweep retries a server whose committed generation lags, even when its messag
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.catalog import StoredDocument
 from shared.events import ServerAnnouncement
+from shared.validation import first_problem
 
 # One death proves little: a worker reconciles several servers at the same time, and at most one is the cause.
 SUSPECTED_AFTER = 2
@@ -99,7 +101,7 @@ def readable_intent(server_id: str, stored: str | None) -> Intent | None:
     try:
         return None if stored is None else Intent.model_validate_json(stored, extra="ignore")
     except ValidationError as error:
-        structlog.get_logger().error("intent_unreadable", server=server_id, reason=str(error))
+        structlog.get_logger().error("intent_unreadable", server=server_id, reason=first_problem(error, "intent"))
         return None
 
 
@@ -166,12 +168,29 @@ class DeadLetter(BaseModel):
     @classmethod
     def of(cls, at: float, reason: str, body: str) -> DeadLetter:
         """Return the letter of a rejected message, with a cut body if it is too large."""
+        body = _without_secrets(body[: 2 * LETTER_BYTES])  # what is cut below may hold the end of a secret
         cut = body if len(body) <= LETTER_BYTES else body[:LETTER_BYTES] + CUT_MARK
         letter = cls(at=at, reason=_storable(reason[:_LETTER_REASON_CHARACTERS]), body=_storable(cut))
         while (size_bytes := len(letter.model_dump_json().encode())) > LETTER_BYTES:
             kept = letter.body[: len(letter.body) * LETTER_BYTES // size_bytes - len(CUT_MARK) - 1]
             letter = letter.model_copy(update={"body": kept + CUT_MARK})
         return letter
+
+
+HIDDEN = "(hidden by Toolscale)"
+"""In place of a secret: its blanks make the URL of an event invalid, which is sent again as it is shown."""
+_USER = re.compile(r"""(?<=://)[^\s"'<>]{0,1000}@""")
+_QUERY = re.compile(r"""(://[^\s"'<>?]{0,1000}\?)[^\s"'<>]*""")
+_NAMED = re.compile(
+    r"""("[^"]{0,40}(?:key|token|secret|passw|pwd|auth|credential|cookie)[^"]{0,40}(?<!_ref)"\s{0,9}:\s{0,9}")(?:[^"\\]|\\.)+""",
+    re.IGNORECASE,
+)
+
+
+def _without_secrets(body: str) -> str:
+    """Return a body without the users and queries of its URLs, and without values that are secret by their name."""
+    body = _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(f"{HIDDEN}@", body))
+    return _NAMED.sub(rf"\1{HIDDEN}", body)
 
 
 def _storable(text: str) -> str:

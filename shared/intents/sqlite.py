@@ -46,6 +46,8 @@ class SqliteStorage:
         try:
             make_private_directory(path.parent)
             self._db = sqlite3.connect(path, timeout=10, check_same_thread=False, isolation_level=None)
+            # one byte that is no UTF-8 would stop all readers
+            self._db.text_factory = _decoded
             # FULL: a transaction returns once it is on disk
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;" + _SCHEMA)
         except (sqlite3.Error, OSError) as error:
@@ -157,6 +159,10 @@ class SqliteStorage:
                     yield self._db
             except sqlite3.Error as error:
                 raise IntentsUnavailable(f"intents: {error}") from error
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
 class _HeldByProcess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,23 @@ def make_private_directory(path: Path) -> None:
     """
     for directory in (*reversed(path.parents), path):
         directory.mkdir(mode=0o700, exist_ok=True)
+
+
+MIN_FREE_BYTES = 32 << 20
+"""Of the disk of a data directory: the index maps its files into memory, and a full disk kills the process."""
+
+
+def disk_problem(directory: Path) -> str | None:
+    """Return what is wrong with the disk of this directory, which may not exist yet; None where there is room."""
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    if free_bytes >= MIN_FREE_BYTES:
+        return None
+    needs = f"of the {MIN_FREE_BYTES >> 20} MB that the index needs"
+    return f"the disk of data_dir has {free_bytes >> 20} MB left, {needs}"
+
+
+FREE_SOME = "free some, or name a directory on another disk by TOOLSCALE_DATA_DIR"
 
 
 class WatchedFile(Generic[T]):

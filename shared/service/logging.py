@@ -25,6 +25,8 @@ LIBRARIES: dict[str, int] = {
     "httpx2": logging.WARNING,
     "httpcore2": logging.WARNING,
     "urllib3": logging.WARNING,
+    # it logs the headers of the environment that it cannot read, which may hold a token
+    "opentelemetry.util.re": logging.ERROR,
     # it logs each invalid request of a client without a token
     "uvicorn": logging.ERROR,
     # it logs each start, stop and request, which Toolscale logs too
@@ -56,7 +58,7 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     # no local variables in tracebacks, since they may contain credentials
     renderers: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():  # None: the caller closed it
         renderers = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

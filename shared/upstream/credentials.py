@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from shared.errors import ServerAuthRequired
 from shared.upstream.auth import MachineIdentity
 from shared.upstream.hosts import DEFAULT_PORTS, Hosts, ResolvedHost, is_network
+from shared.upstream.target import NOT_SENDABLE, SENDABLE
 from shared.validation import first_problem
 
 _REFERENCE = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -37,10 +38,12 @@ class Credentials:
         if not self._policy.allows(reference, host):
             raise ServerAuthRequired(server_id, f"the credential {reference!r} may not be sent to {host}")
         secret = self._look_up(reference) if _REFERENCE.fullmatch(reference) else None
-        if not secret or not (secret.isascii() and secret.isprintable()):
+        if not secret:
             raise ServerAuthRequired(
                 server_id, f"no usable credential named {reference!r} in the environment or directory"
             )
+        if not SENDABLE.fullmatch(secret):
+            raise ServerAuthRequired(server_id, f"the credential {reference!r} cannot be sent: {NOT_SENDABLE}")
         return {"Authorization": f"Bearer {secret}"}
 
     def machine(self, server_id: str, reference: str) -> MachineIdentity:
@@ -66,7 +69,7 @@ class Credentials:
             return self._environ[variable].strip()
         try:
             path = self._directory / reference if self._directory else None
-            return path.read_text(encoding="utf-8").strip() if path and path.is_file() else None
+            return path.read_text(encoding="utf-8-sig").strip() if path and path.is_file() else None
         except (OSError, UnicodeDecodeError):
             return None  # an unreadable file is no usable credential
 

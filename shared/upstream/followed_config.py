@@ -125,7 +125,7 @@ class FileFollowedConfig(FollowedConfigStore):
     @override
     def get(self) -> FollowedConfig | None:
         try:
-            if self._clock() - self._path.stat().st_mtime > KEPT_S:
+            if abs(self._clock() - self._path.stat().st_mtime) > KEPT_S:  # also of the future: the clock went back
                 return None
             return FollowedConfig.model_validate_json(self._path.read_text(encoding="utf-8"), extra="ignore")
         except FileNotFoundError:

@@ -15,6 +15,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 import anyio
 import httpx2
+import structlog
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from pydantic_core import from_json
 
@@ -32,6 +33,7 @@ from shared.upstream.session import (
     message_too_large,
 )
 from shared.upstream.target import HttpTarget
+from shared.validation import checked_url
 
 if TYPE_CHECKING:
     import ssl
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams as Streams
 
     from shared.upstream.tokens import AccessTokens
+
+_log = structlog.get_logger()
 
 _CONNECT_S = 5.0
 _NOTIFICATION_S = 5.0
@@ -104,7 +108,12 @@ def proxy_for(target: HttpTarget) -> str | None:
         excepted = Hosts([entry.strip() for entry in proxies.get("no", "").split(",")])
         if excepted.contains(ResolvedHost(host, known, parts.scheme, parts.port or 0)):
             return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        checked_url(proxy, "http", "https")  # the client quotes what it cannot read, such as a part of a password
+    except ValueError as error:
+        raise httpx2.UnsupportedProtocol(f"the proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: {error}") from None
+    return proxy
 
 
 @asynccontextmanager
@@ -285,7 +294,10 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         exchange = current_exchange.get() or HttpExchange()
         was_sent, exchange.sent = exchange.sent, True
         try:
-            return await self._inner.handle_async_request(request)
+            response = await self._inner.handle_async_request(request)
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _OneResponse(response.stream, self._state.server_id)
+            return response
         except NOT_CONNECTED:
             exchange.sent = was_sent
             raise
@@ -376,6 +388,25 @@ class _ReadableBody(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._rewritten(b"".join([chunk async for chunk in self._body]))[-1]
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _OneResponse(httpx2.AsyncByteStream):
+    """A body after which a connection is used again only if nothing follows: that would answer the next request."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, server_id: str) -> None:
+        self._body, self._server_id = body, server_id
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            yield chunk
+        # the client has no public way to what it has received and not read
+        connection: Any = self._body._httpcore_stream._stream._connection  # type: ignore[attr-defined]
+        if connection._h11_state.trailing_data[0].strip():  # some servers end a body with a line end
+            _log.warning("response_not_requested", server=self._server_id)
+            await connection.aclose()
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -34,15 +34,15 @@ from pydantic import (
 from shared.catalog import NAME_LABEL, OPERATOR_SOURCE
 from shared.errors import AddressForbidden, ConfigInvalid
 from shared.events import Group, Label, ServerAnnouncement, ServerUp
-from shared.quoting import encodable
+from shared.quoting import encodable, quoted_name
 from shared.server_ids import server_id
 from shared.service.files import FileSignature, file_signature
 from shared.upstream.auth import OF_SERVICE, UNREGISTERED
 from shared.upstream.documents import Document, parse_json, read_text
 from shared.upstream.options import OPTION_KEYS, STATEFUL, OptionKeys, ServerOptions, restricts_tools
 from shared.upstream.spellings import SPELLINGS, is_switch, is_switched_off, spelled
-from shared.upstream.target import PROJECT, HttpTarget, StdioTarget, Target
-from shared.validation import first_problem
+from shared.upstream.target import NOT_SENDABLE, PROJECT, SENDABLE, HttpTarget, StdioTarget, Target
+from shared.validation import checked_url, first_problem
 
 SOURCE = OPERATOR_SOURCE
 
@@ -55,6 +55,8 @@ _ANY_OBJECT = TypeAdapter(dict[str, Any])
 _ENTRY_KEYS = OPTION_KEYS | SPELLINGS | frozenset(("groups", "labels", "disabled", "enabled", "isActive"))
 _SIMILAR = 0.8
 _LONGEST_LABEL = 200
+_SCHEME = re.compile(r"[A-Za-z]+\s+")  # of a credential that is empty
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _LEFTOVER = re.compile(r"\$\{[^}]*\}")
 
 
@@ -100,15 +102,14 @@ class Config:
 
 
 def _http_url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("expected a URL that begins with http:// or https://")
+    checked_url(url, "http", "https")
     return url
 
 
 class Entry(OptionKeys):
     """One server of the file, as `spelled` returns it; keys for clients only are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     type: Literal["stdio", "http", "sse"] | None = None
     command: str | None = None
@@ -120,11 +121,21 @@ class Entry(OptionKeys):
     groups: frozenset[Group] = frozenset()
     labels: dict[Label, Label] = Field(default_factory=dict[Label, Label])
 
+    @field_validator("headers")
+    @classmethod
+    def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):  # it may hold the value too
+                raise ValueError("expected a header's name, such as Authorization, before each value")
+            if not SENDABLE.fullmatch(value.strip()) or _SCHEME.fullmatch(value):
+                raise ValueError(f"the value of {name} cannot be sent: {NOT_SENDABLE}")
+        return {name: value.strip() for name, value in headers.items()}  # a file of one line ends with a line end
+
     @field_validator("labels")
     @classmethod
     def _checked_state(cls, labels: dict[str, str]) -> dict[str, str]:
-        if (stateful := labels.get(STATEFUL, "false")) not in ("true", "false"):
-            raise ValueError(f"expected 'true' or 'false' under {STATEFUL!r}, got {stateful!r}")
+        if labels.get(STATEFUL, "false") not in ("true", "false"):
+            raise ValueError(f"expected 'true' or 'false' under {STATEFUL!r}")
         return labels
 
 
@@ -361,24 +372,32 @@ def _shown(url: str | None, written: str) -> str | None:
     return origin if "${" in written.split("?")[0].rpartition("@")[2] else f"{origin}{slash}{path}"
 
 
-def _expand(value: Any, environ: Mapping[str, str], server: str) -> Any:
+def _expand(value: Any, environ: Mapping[str, str], server: str, where: str = "") -> Any:
     if isinstance(value, str):
-
-        def replacement(match: re.Match[str]) -> str:
-            default: str | None = match["default"]
-            found = environ.get(match["name"], default)
-            if found is None and match.group() == PROJECT:
-                return PROJECT  # each client has another
-            if found is None:
-                raise ConfigInvalid(f"{server}: the environment variable {match['name']} is not set")
-            return found
-
-        expanded = _VARIABLE.sub(replacement, value)
-        if leftover := _LEFTOVER.search(_VARIABLE.sub("", value)):
-            raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
+        expanded = _expanded(value, environ, server)
+        if "\0" in expanded or encodable(expanded) != expanded:  # no program and no server could get it
+            raise ConfigInvalid(f"{server}: {where}: expected a text in UTF-8 without NUL")
         return expanded
     if isinstance(value, list):
-        return [_expand(item, environ, server) for item in _ANY_LIST.validate_python(value)]
+        return [_expand(item, environ, server, where) for item in _ANY_LIST.validate_python(value)]
     if isinstance(value, dict):
-        return {key: _expand(item, environ, server) for key, item in _ANY_OBJECT.validate_python(value).items()}
+        parts = _ANY_OBJECT.validate_python(value).items()
+        return {key: _expand(item, environ, server, where or quoted_name(key)) for key, item in parts}
     return value
+
+
+def _expanded(text: str, environ: Mapping[str, str], server: str) -> str:
+    """Return the text with the variables of the environment."""
+
+    def replacement(match: re.Match[str]) -> str:
+        default: str | None = match["default"]
+        found = environ.get(match["name"], default)
+        if found is None and match.group() == PROJECT:
+            return PROJECT  # each client has another
+        if found is None:
+            raise ConfigInvalid(f"{server}: the environment variable {match['name']} is not set")
+        return found
+
+    if leftover := _LEFTOVER.search(_VARIABLE.sub("", text)):
+        raise ConfigInvalid(f"{server}: {leftover.group()} is not supported; use ${{VAR}} and the environment")
+    return _VARIABLE.sub(replacement, text)

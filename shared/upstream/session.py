@@ -47,7 +47,7 @@ from shared.upstream.error_bodies import cause_in
 from shared.upstream.masking import Mask
 from shared.upstream.messages import MAX_MESSAGE_NODES, REFUSED
 from shared.upstream.odd_results import MANY_ITEMS, items_of, readable
-from shared.upstream.target import start_problem
+from shared.upstream.target import NOT_SENDABLE, start_problem
 from shared.validation import first_invalid
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ def _leaf_error(state: SessionState, error: BaseException) -> ServerError | None
             return error
         case MCPError():
             return to_answer_error(state, error, state)
-        case httpx2.HTTPError() | httpx2.InvalidURL():
+        case httpx2.HTTPError() | httpx2.InvalidURL() | UnicodeError():
             return _http_error(state, error)
         case OSError():
             return ServerUnreachable(state.server_id, f"cannot be started: {start_problem(error)}")
@@ -469,14 +469,16 @@ def is_stand_in(error: MCPError) -> bool:
     return (error.code, error.message) in _SDK_STAND_INS
 
 
-def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerError:
+def _http_error(state: SessionState, error: httpx2.HTTPError | httpx2.InvalidURL | UnicodeError) -> ServerError:
     server_id, words = state.server_id, f"{type(error).__name__}: {state.quote(str(error))}"
     match error:
+        case UnicodeError() | httpx2.LocalProtocolError():  # they quote what could not be sent, in an escaped form
+            return ProtocolViolation(server_id, f"a header or a token for it cannot be sent: {NOT_SENDABLE}")
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
             return ServerUnreachable(server_id, f"no connection: {words}")
         case httpx2.TimeoutException():
             return ServerTimeout(server_id, words)
-        case httpx2.SSEError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError():
+        case httpx2.SSEError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             return ProtocolViolation(server_id, words)
         case _:
             return ServerUnreachable(server_id, f"the connection broke: {words}")

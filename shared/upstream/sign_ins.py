@@ -16,11 +16,12 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
+import structlog
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shared.errors import ConfigInvalid, SignInsUnavailable
 from shared.service.files import make_private_directory, write_private
@@ -37,6 +38,7 @@ LEASE_S = 30.0
 SHORTEST_KEY = 32
 """Characters of a key; setting secret_key has the same bound."""
 
+_PAIR = TypeAdapter(Annotated[list[str], Field(min_length=2, max_length=2)])
 PREFIX = "toolscale:sign-in:"
 _LEASE_PREFIX = "toolscale:sign-in-lease:"
 # At most this part of a token's life, and this many seconds, before it expires.
@@ -154,7 +156,7 @@ class SignIns:
 
     def all(self) -> Iterator[SignIn]:
         """Yield all sign-ins with tokens, by server and caller."""
-        for name in sorted(self.entries.names(), key=_parts):
+        for name in sorted(filter(_parts, self.entries.names()), key=_parts):
             sign_in = self._opened(self.entries.get(name))
             if sign_in and sign_in.tokens:
                 yield sign_in
@@ -257,7 +259,7 @@ class RedisEntries:
         """Return all names, by an iteration that does not block Redis."""
         with self._errors():
             keys = cast("Iterator[bytes]", self._client.scan_iter(match=f"{PREFIX}*", count=1000))
-            return [key.decode().removeprefix(PREFIX) for key in keys]
+            return [key.decode("utf-8", "replace").removeprefix(PREFIX) for key in keys]
 
     def try_lease(self, name: str, holder: str) -> bool:
         """Hold the lease if it is free."""
@@ -355,7 +357,12 @@ def entry_name(server_id: str, caller: str) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    return cast("list[str]", json.loads(name))
+    """Return the server and the caller of an entry; nothing, logged, for a name that is none of ours."""
+    try:
+        return _PAIR.validate_json(name)
+    except ValidationError:
+        structlog.get_logger().error("record_unreadable", kind="sign-in", record=name, reason="expected a name of ours")
+        return []
 
 
 def _derived(key: str) -> bytes:

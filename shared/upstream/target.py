@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 SHORTEST = 8
 """Minimum characters of a credential; hiding shorter values would make messages unreadable."""
 
+SENDABLE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
+"""The value of a header that can be sent."""
+NOT_SENDABLE = "expected ASCII characters on one line; a variable in it may be empty, or hold more than the value"
+
 PROJECT = "${workspaceFolder}"
 """The variable of Cursor and VS Code for the directory that a client works in."""
 

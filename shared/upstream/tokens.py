@@ -117,7 +117,8 @@ class AccessTokens:
             return _token(sign_in)
         if sign_in is None and self._machine is None:
             return None
-        if sign_in and sign_in.tokens and time.time() < sign_in.renewed_at + _NEW_S:
+        # a token of the future is not new: the clock went back, or is that of another machine
+        if sign_in and sign_in.tokens and abs(time.time() - sign_in.renewed_at) < _NEW_S:
             return None
         return _token(await self._renewed(sign_in, challenge))
 

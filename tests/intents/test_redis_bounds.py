@@ -75,7 +75,7 @@ def test_the_largest_intent_and_its_places_in_the_indexes_have_their_bounds(
     characters = MAX_LABELS_BYTES // MAX_LABELS // len(json.dumps(LONG)) - 2
     largest = ServerAnnouncement(
         server_id=longest_id(0),
-        url="http://" + LONG * 1_993,
+        url="http://" + "\U0001f600" * 1_993,
         groups=frozenset(f"{number:0100d}" for number in range(MAX_GROUPS)),
         labels={f"{number:02d}": LONG * characters for number in range(MAX_LABELS)},
         credential_ref="c" * 100,
@@ -93,7 +93,8 @@ def test_the_largest_intent_and_its_places_in_the_indexes_have_their_bounds(
 
     stored = bytes_of(client, f"toolscale:intent:{largest.server_id}")
 
-    assert 0.8 * bounds.INTENT_BYTES < stored <= bounds.INTENT_BYTES
+    # a URL has no control character, which JSON would write in six bytes
+    assert 0.75 * bounds.INTENT_BYTES < stored <= bounds.INTENT_BYTES
     for index in (SERVERS, DUE):
         assert bytes_of(client, index) <= 1_030 * bounds.INDEX_BYTES
 

@@ -36,17 +36,18 @@ def doctor(audit: AuditOption = False, as_json: JsonOption = False, data_dir: Da
     Exit code 1 means a problem; warnings do not change the exit code.
     """
     configure_logging("ERROR")  # the findings report every problem
-    findings = _findings(data_dir, audit=audit)
+    found = findings(data_dir, audit=audit)
     if as_json:
-        print_json([finding.model_dump(mode="json") for finding in findings])
+        print_json([finding.model_dump(mode="json") for finding in found])
     else:
-        for finding in findings:
+        for finding in found:
             print_lines(_line(finding))
-    if any(finding.level == "problem" for finding in findings):
+    if any(finding.level == "problem" for finding in found):
         raise typer.Exit(1)
 
 
-def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
+def findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
+    """Return the findings of all checks, also where one of them fails."""
     from toolscale.doctor import installation, stores  # noqa: PLC0415  # load both sides
 
     found = list(installation.check_names(os.environ))
@@ -78,8 +79,19 @@ def _findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
         for what, of_kind in checks.items():
             status.update(f"Checking {what} ...")
             for check in of_kind:
-                found += check(settings)
+                found += _of(check, settings)
     return found
+
+
+def _of(check: Callable[[Settings], Iterator[Finding]], settings: Settings) -> Iterator[Finding]:
+    from toolscale.doctor.installation import problem  # noqa: PLC0415  # as above
+
+    try:
+        yield from check(settings)
+    except Exception as error:  # noqa: BLE001  # the other findings may name the cause
+        about = check.__name__.removeprefix("check_").replace("_", " ")
+        # its text may quote a secret
+        yield problem(about, f"the check ended early: {type(error).__name__}", "see the other findings")
 
 
 def _line(finding: Finding) -> Text:

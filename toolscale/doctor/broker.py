@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import redis
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from shared.service.redis import NO_CLUSTER, connect, parse_redis_url
+from shared.service.redis import NO_CLUSTER, connect, parse_redis_url, redis_problem
 from shared.settings import Settings
 from toolscale.doctor.installation import Finding, ok, problem, warning
 
@@ -22,8 +22,6 @@ _TRANSPORTS = {
     "required": "TLS, its certificate verified",
 }
 
-_DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
-
 
 def check_redis(settings: Settings) -> Iterator[Finding]:
     """Check that Redis answers, persists its data, and has the same time."""
@@ -35,13 +33,16 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
             yield ok("Redis", f"version {client.info('server')['redis_version']}, {transport}")
             if client.info("cluster").get("cluster_enabled"):
                 yield problem("Redis", "is a node of a Redis Cluster", NO_CLUSTER)
+            if client.info("replication").get("role") == "slave":
+                yield problem("Redis", *redis_problem(ReadOnlyError()))
+            memory = client.info("memory")
+            if 0 < memory.get("maxmemory", 0) <= memory["used_memory"]:
+                yield problem("Redis", *redis_problem(OutOfMemoryError()))
             yield from _persistence(client)
             yield _clock(client)
-    except _DENIED:
-        yield problem("Redis", f"{address.place} rejects the credentials", "correct user and password in REDIS_URL")
     except redis.RedisError as error:
-        found = f"{address.place} does not answer: {type(error).__name__}"
-        yield problem("Redis", found, "start Redis, or correct REDIS_URL; its log has the reason")
+        found, repair = redis_problem(error)
+        yield problem("Redis", f"{address.place}: {found}", repair)
 
 
 def _persistence(client: redis.Redis) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from query.auth.tokens import read_tokens
 from query.policy import read_policy
 from shared.catalog import ENCODINGS
 from shared.errors import AssetInvalid, ConfigInvalid, FollowedConfigUnavailable, ModelUnavailable
+from shared.service.files import FREE_SOME, disk_problem
 from shared.service.token_file import read_token_file
 from shared.settings import PREFIX, REMOVED, Settings, removed_settings
 from shared.text import BUNDLED_MODEL
@@ -119,6 +120,8 @@ def check_data_dir(settings: Settings) -> Iterator[Finding]:
     if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
         advice = f"make {nearest} a writable directory, or set TOOLSCALE_DATA_DIR"
         yield problem("data directory", f"{settings.data_dir} cannot be written", advice)
+    elif full := disk_problem(settings.data_dir):
+        yield problem("data directory", f"{settings.data_dir}: {full}", FREE_SOME)
     else:
         made = "" if nearest == settings.data_dir else ", created at the first use"
         yield ok("data directory", f"{settings.data_dir}{made}")

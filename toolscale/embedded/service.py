@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,6 +33,7 @@ from shared.errors import ConfigInvalid
 from shared.intents import times
 from shared.quoting import printable
 from shared.service.every import every
+from shared.service.files import disk_problem
 from shared.service.process import full_environment
 from shared.settings import Settings
 from shared.upstream.dial import dialler_for
@@ -144,7 +146,7 @@ def answer(
             listener,
             index=catalogue.index,
             routes=routes,
-            checks=embedded.checks,
+            checks={**embedded.checks, "disk": partial(disk_problem, settings.data_dir)},
             followed_config=catalogue.followed_config,
             instance_id=instance.instance_id,
             grace_s=grace_s_of(settings),

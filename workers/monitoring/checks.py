@@ -192,7 +192,7 @@ def warn_if_index_unreachable(settings: Settings) -> threading.Thread:
 
     def warn() -> None:
         if url and (reason := unreachable_reason(url)):
-            _log.warning("index_unreachable", reason=reason)
+            _log.warning("index_unreachable", setting="QDRANT_URL", reason=reason)
 
     thread = threading.Thread(target=warn, name="index check", daemon=True)
     thread.start()
