@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +58,13 @@ SMALL_NODES = 10_000
 _QUOTED_CHARACTERS = 300
 # Of a session that lasts for weeks, the access tokens of the last hours.
 _TOKENS_KEPT = 50
-_LAST_WORDS_CHARACTERS = 600
+# Colours, and the margin of the traceback of an exception group.
+_NO_TEXT = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|^[ ]+[|+](?:[ ]|(?=[-+]|$))", re.MULTILINE)
+# Indented lines belong to the line before, and what runs a program ends with lines that do not name the error.
+_NO_LAST_WORDS = re.compile(
+    r"\s|\W*$|(?:Node\.js|Bun) v\d|\(Use `|npm (?:notice|error|ERR!)(?! code )|\[notice\]|note: |exit status \d"
+    r"|goroutine \d|[\w./]+\([^)]*\)$|#\d|(?:Run|See|Try) ['\"`]"
+)
 _POLL_S = 0.05
 _CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
 
@@ -434,6 +441,17 @@ def _stderr_tail(state: SessionState) -> str:
             number = -state.exit_code
             names = [known.name for known in signal.Signals if known == number]  # a real-time signal has none
             end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
-    # masked before it is cut, else a part of a credential could remain
-    words = Mask(state.hidden).text(state.stderr.decode("utf-8", "replace"))[-_LAST_WORDS_CHARACTERS:]
-    return end + (f"{LAST_WORDS}{state.quote(words)}" if words.strip() else "")
+    words = last_words(Mask(state.hidden).text(state.stderr.decode("utf-8", "replace")))
+    return end + (f"{LAST_WORDS}{state.quote(words)}" if words else "")
+
+
+def last_words(text: str) -> str:
+    """Return the end of a program's output, from its last line that says something by itself.
+
+    That is the line of the exception below a traceback. Without such a line, the end is as long as an error shows.
+    """
+    lines = _NO_TEXT.sub("", text).rstrip().splitlines()
+    start = next((at for at in reversed(range(len(lines))) if not _NO_LAST_WORDS.match(lines[at])), None)
+    if start is None:
+        return " ".join(" ".join(lines).split())[-_QUOTED_CHARACTERS:]
+    return "\n".join(lines[start:])

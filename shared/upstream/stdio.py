@@ -32,7 +32,7 @@ from shared.upstream.target import StdioTarget
 if TYPE_CHECKING:
     from pathlib import Path
 
-STDERR_KEPT_BYTES = 2048
+STDERR_KEPT_BYTES = 8192
 PROBE_PATIENCE_S = 3.0
 """Seconds after which a silent child counts as older than `server/discover`."""
 INSTALLER_GRACE_S = 20.0
