@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from query.caller import ANYONE
+from query.catalogue import Catalogue
+from query.records import Ledger
+from query.servers import servers
+from shared.catalog import Status
+from shared.errors import ServerUnknown
 from shared.intents.intents import open_intents
 from shared.settings import load_settings
+from tests.support.builders import down, up
+from tests.support.fakes import FakeEmbedder, FakeIndex
+from tests.support.filled import record_of
 from tests.support.running_api import running_api
 from toolscale.app import app
+from workers.indexing.records import stopped_record, unlisted_record
 
 runner = CliRunner()
 URL = "http://127.0.0.1:1/mcp"
@@ -86,3 +97,58 @@ def test_a_wrong_event_of_a_producer_is_still_a_dead_letter() -> None:
     runner.invoke(app, ["emit", "event", "-"], input='{"id": 1}')
 
     assert len(letters()) == 1
+
+
+def test_remove_knows_a_server_of_an_event_and_names_what_stops_it(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    runner.invoke(app, ["emit", "up", "files", "--url", URL])
+    running = runner.invoke(app, ["remove", "files"])
+    runner.invoke(app, ["emit", "down", "files"])
+
+    stopped = runner.invoke(app, ["remove", "files", "--json"])
+    unknown = runner.invoke(app, ["remove", "fils"])
+
+    assert "emit down" in str(running.exception)
+    assert json.loads(stopped.stdout) == {"server_id": "files", "result": "stopped"}
+    assert isinstance(unknown.exception, ServerUnknown)
+
+
+@pytest.mark.parametrize(
+    ("days", "status", "is_shown"),
+    [
+        (1, "stopped", True),
+        (6.9, "stopped", True),
+        (7.1, "stopped", False),
+        (100, "stopped", False),
+        (100, "running", True),
+        (100, "quarantined", True),
+    ],
+)
+def test_a_stopped_server_leaves_the_list_after_a_week(days: float, status: Status, is_shown: bool) -> None:
+    at_s = time.time() - days * 86_400
+    record = record_of("s", status=status, stopped_at=at_s if status == "stopped" else None, last_listed_at=at_s)
+    with closing(open_intents(load_settings())) as intents:
+        intents.record(up("s"), due_in_s=0)
+        if status == "stopped":
+            intents.record(down("s"), due_in_s=0)
+        intents.commit("s", 9)
+        index = FakeIndex()
+        index.put_server(record)
+        catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), intents=intents)
+
+        shown = servers(ANYONE, catalogue)["servers"]
+
+    assert [row["server_id"] for row in shown] == (["s"] if is_shown else [])
+
+
+def test_a_stop_has_its_time_and_a_return_forgets_it() -> None:
+    with closing(open_intents(load_settings())) as intents:
+        intents.record(up("s"), due_in_s=0)
+        intent = intents.record(down("s"), due_in_s=0).intent
+        before = unlisted_record(intent, 1)
+
+        stopped = stopped_record(before, intent, 2)
+        again = stopped_record(stopped, intent, 3)
+
+    assert time.time() - 60 < (stopped.stopped_at or 0) == again.stopped_at
+    assert unlisted_record(intent, 4).stopped_at is None
