@@ -14,7 +14,7 @@ from shared.service.logging import configure_logging
 from shared.service.process import imported_at_once
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
-from toolscale.console import err, print_json, print_notes
+from toolscale.console import FIRST_SERVERS, err, print_json, print_notes
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -43,6 +43,8 @@ def costs(
         print_json(as_object(report))
     elif report.servers:
         print_report(report)
+    else:
+        print_notes(f"There is no server to list. {FIRST_SERVERS}")
     if not report.is_of_any:
         raise typer.Exit(1)
 

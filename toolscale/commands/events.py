@@ -26,7 +26,7 @@ from toolscale.commands.options import (
     complete_server,
     key_and_value,
 )
-from toolscale.console import Column, err, print_json, print_lines, print_notes, print_table
+from toolscale.console import FIRST_SERVERS, Column, err, print_json, print_lines, print_notes, print_table
 
 if TYPE_CHECKING:
     from query.operations import Operations
@@ -107,7 +107,7 @@ def resync(
         if recorded:
             _report(operations, recorded, data_dir, wait=wait, as_json=as_json, is_one=False)
     if not recorded:
-        print_json([]) if as_json else print_lines("No server should be running.")
+        print_json([]) if as_json else print_lines(f"No server should be running. {FIRST_SERVERS}")
 
 
 def dead_letters(

@@ -23,7 +23,17 @@ from toolscale.commands.options import (
     UrlOption,
     complete_server,
 )
-from toolscale.console import Column, out, percent, print_json, print_lines, print_notes, print_table, thousands
+from toolscale.console import (
+    FIRST_SERVERS,
+    Column,
+    out,
+    percent,
+    print_json,
+    print_lines,
+    print_notes,
+    print_table,
+    thousands,
+)
 
 Row = dict[str, Any]
 Set = Sequence[Row]
@@ -226,7 +236,7 @@ def _print_servers(known: Sequence[Set], answer: Row, *, failing: bool, is_one: 
         cells = [dict(zip((column.title for column in COLUMNS), cells_of(each), strict=True)) for each in shown]
         print_table(columns, [[row[column.title] for column in columns] for row in cells])
     else:
-        print_lines("No server fails." if failing else "No server was announced yet.")
+        print_lines("No server fails." if failing and known else f"No server was announced yet. {FIRST_SERVERS}")
     if not (failing or is_one):
         print_lines(*footer(known, answer))
     print_lines(*problems(shown))

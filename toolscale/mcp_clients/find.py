@@ -144,7 +144,7 @@ def _sections(file: ClientFile, machine: Machine) -> Iterator[_Section]:
             servers = None if key in form.unknown else _by_name(value)
             if servers is None and value is not None:
                 raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
-            if servers:
+            if servers is not None:
                 off = _denied_by_opencode(document) if form is CLIENTS[Client.OPENCODE] else denied
                 yield _Section(file, file.project, servers, form, disabled, questions, off)
     for path in _object(document, "projects"):  # Claude Code's servers of each project
