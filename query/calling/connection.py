@@ -38,7 +38,6 @@ from mcp_types import (
     ListRootsResult,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
@@ -51,7 +50,6 @@ from shared.errors import (
     ServerAuthRequired,
     ServerError,
     ServerFailed,
-    ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
     SignInsUnavailable,
@@ -108,10 +106,6 @@ _REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_
 _NO_SERVER = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
 _NOT_FROM_THE_TOOL = (*_REJECTED, *(status for status in HTTPStatus if status >= HTTPStatus.INTERNAL_SERVER_ERROR))
 _WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
-
-FLOODS = Counter(
-    "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
-)
 
 
 class NothingSent(Exception):
@@ -368,8 +362,6 @@ class Connection:
             self._client, self._error = None, error
             self._settled.set()
             self._ended.set()
-        if isinstance(error, ServerFlooded):
-            FLOODS.inc()
         if self._state.error and self._hooks.kept:
             self._hooks.kept.give_up()  # the next one would end in the same way
 

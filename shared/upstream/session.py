@@ -25,6 +25,7 @@ from mcp_types import (
     REQUEST_TIMEOUT,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from prometheus_client import Counter
 from pydantic import ValidationError
 
 from shared.errors import (
@@ -95,6 +96,10 @@ _SDK_STAND_INS = (
 )
 _SDK_PARSE_ERROR = "Failed to parse "
 
+FLOODS = Counter(
+    "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
+)
+
 _log = structlog.get_logger()
 
 
@@ -128,7 +133,8 @@ class HttpSession:
 class Allowance:
     """The messages that a server may send: `AT_ONCE` for each of our requests, and `PER_S` more each second.
 
-    Comments of event streams and lines that are not messages count too. `BYTES` count as a message.
+    Comments of event streams and lines that are not messages count too. `BYTES` count as a message, and so do those of
+    a child's stderr.
     """
 
     AT_ONCE = 500.0
@@ -234,6 +240,7 @@ class SessionState:
             ServerFlooded: it exceeds the allowance, so the session ends.
         """
         if self.allowance and self.error is None and (excess := self.allowance.excess(messages, size_bytes)):
+            FLOODS.inc()
             _log.warning("server_flooded", server=self.server_id, reason=excess)
             raise self.fail(ServerFlooded(self.server_id, f"{excess}, so its connection was ended"))
 

@@ -24,6 +24,7 @@ from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import METHOD_NOT_FOUND, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
+from shared.errors import ServerFlooded
 from shared.upstream.log import StderrLog
 from shared.upstream.messages import MAX_MESSAGE_NODES, count_nodes, parse_leniently
 from shared.upstream.session import SessionState, message_too_dense, message_too_large
@@ -162,6 +163,8 @@ class _Child:
         kept_bytes = STDERR_KEPT_BYTES + 4 * max(map(len, self._state.secrets), default=0)
         with anyio.CancelScope(shield=True):  # the pipe ends with the child
             while chunk := await _read(self._process.stderr):
+                with suppress(ServerFlooded):  # the session ends, and the child with it, once the pipe is read
+                    self._state.count(0, len(chunk))
                 self._state.stderr = (self._state.stderr + chunk)[-kept_bytes:]
                 if self._log:
                     self._log.write(chunk)
