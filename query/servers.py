@@ -16,6 +16,7 @@ from query.answers.answer import first_sentence, share
 from query.replicas import set_key
 from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
+from shared.amounts import span
 from shared.catalog import ServerRecord, ServerState
 from shared.errors import ServerUnknown
 from shared.text.tokens import PROFILE, Profile
@@ -160,7 +161,7 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     sets: dict[tuple[str, str], list[ServerRow]] = defaultdict(list)
     earliest = time.time() - STOPPED_SHOWN_S
     for record in ledger.known(scope):
-        if record.status == "stopped" and (record.stopped_at or record.last_listed_at or earliest) < earliest:
+        if record.status == "stopped" and (record.stopped_at or earliest) < earliest:
             continue
         row, cost = ServerRow(record), costs.get(record.server_id)
         if cost is not None and record.state not in _WITHOUT_TOOLS:
@@ -279,7 +280,7 @@ def _of_operator(catalogue: Catalogue) -> Object:
     notes: list[str] = []
     if intents and progress:
         age_s = max(0, round(intents.now() - progress.at))
-        how_far = f"{progress.done} of {progress.servers} servers are done, {age_s} s ago"
+        how_far = f"{progress.done} of {progress.servers} servers are done, {span(age_s)} ago"
         notes.append(f"{progress.model} takes over once every tool is embedded by it: {how_far}.")
     notes += [followed.summary] if followed else []
     backlog = intents.backlog() if intents else None

@@ -34,9 +34,7 @@ def _run() -> None:
         from toolscale.console import print_notes  # noqa: PLC0415
 
         if run is None:
-            from toolscale.app import app  # noqa: PLC0415
-
-            run = app
+            from toolscale.app import run  # noqa: PLC0415
 
     try:
         run()

@@ -26,12 +26,15 @@ def costs(
     encoding: Annotated[
         Encoding | None, typer.Option(help="Encoding; default: TOOLSCALE_TOKEN_ENCODING.", show_default=False)
     ] = None,
+    partial_ok: Annotated[
+        bool, typer.Option("--partial-ok", help="Exit code 0 also where only some servers could be listed.")
+    ] = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
     """List the servers of an mcp.json, and show the tokens that a client pays for their tools.
 
-    It needs no catalogue and writes none. Exit code 1 means that no server could be listed.
+    It needs no catalogue and writes none. Exit code 1 means that a server could not be listed.
     """
     with imported_at_once():
         from toolscale.costs import as_object, print_report  # noqa: PLC0415  # loads the MCP SDK
@@ -45,7 +48,7 @@ def costs(
         print_report(report)
     else:
         print_notes(f"There is no server to list. {FIRST_SERVERS}")
-    if not report.is_of_any:
+    if not report.is_of_any or (report.counts["failed"] and not partial_ok):
         raise typer.Exit(1)
 
 

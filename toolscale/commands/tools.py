@@ -86,10 +86,11 @@ def print_tools(answer: Object) -> None:
     metrics = answer["token_metrics"]
     if not metrics["baseline_tokens"] and not answer["tools"]:
         print_notes(FIRST_SERVERS)
-    if answer["tools"] and metrics["baseline_tokens"]:
-        cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
-        saved = f"{metrics['savings_percentage']} % saved ({metrics['encoding']}, wire form)"
-        out.print(f"{cost}: {saved}")
+    tokens = sum(tool.get("token_count") or 0 for tool in answer["tools"])  # the sum of the column
+    if tokens and metrics["baseline_tokens"]:
+        baseline = max(metrics["baseline_tokens"], tokens)
+        saved = f"{100 * (1 - tokens / baseline):.4g} % saved ({metrics['encoding']}, wire form)"
+        out.print(f"{tokens:,} tokens in place of {baseline:,}: {saved}")
 
 
 def describe(
