@@ -98,7 +98,7 @@ _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
 _PING_S = 5.0
-_HIGHEST_FIRST_ID = 1 << 30
+_HIGHEST_ID = 1 << 30
 _US = Implementation(name="toolscale", version="1")
 
 _REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
@@ -479,9 +479,14 @@ class Connection:
         ) as client:
             self._state.scope.deadline = float("inf")
             self._client, self._was_opened, self._opened_at = client, True, anyio.current_time()
-            if self._state.continued:
-                _begin_ids_anywhere(client)
-            elif kept and self.has_session_id and self._state.session_id and client.session.initialize_result:
+            _let_ids_be_random(client)
+            if (
+                not self._state.continued
+                and kept
+                and self.has_session_id
+                and self._state.session_id
+                and client.session.initialize_result
+            ):
                 await kept.keep(self._state.session_id, client.session.initialize_result)
             self._hooks.opened(self)
             own = self._target_match.target
@@ -619,6 +624,9 @@ class Connection:
         status = exchange.http_status
         if exchange.error:
             return exchange.error.with_delivery(Delivery.NOT_SENT)
+        if exchange.answers_another:
+            wrong = ProtocolViolation(self._state.server_id, "its answer has the id of another request")
+            return wrong.with_delivery(Delivery.ANSWERED)
         is_old = was_open or self._state.continued is not None
         if is_old and await self._is_lost(error, exchange):
             self._lose_session()
@@ -712,10 +720,21 @@ def _dumped(capabilities: ClientCapabilities | None) -> dict[str, Any]:
     return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
 
 
-def _begin_ids_anywhere(client: Client) -> None:
-    """Let the ids of requests begin at random: another replica uses the session too, and servers compare ids."""
+class _RandomId(int):
+    """The id of a request, whose successor is any other number."""
+
+    @override
+    def __add__(self, _: int) -> _RandomId:
+        return _RandomId(secrets.randbelow(_HIGHEST_ID))
+
+
+def _let_ids_be_random(client: Client) -> None:
+    """Let no id of a request be foreseen: a server could answer the next caller's request before it is sent.
+
+    Another replica may use the session too, and servers compare ids.
+    """
     dispatcher: Any = client.session._dispatcher  # pyright: ignore[reportPrivateUsage]  # there is no public way
-    dispatcher._next_id = secrets.randbelow(_HIGHEST_FIRST_ID)
+    dispatcher._next_id = _RandomId()
 
 
 class _ObservedReceiveStream(ObjectReceiveStream[Any]):
@@ -745,8 +764,17 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
             raise
         # over HTTP alone, that of the request whose response the item came on
         exchange = self.last_context.get(current_exchange) if self.last_context else None
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and item.message.id is None:
-            item.message.id = exchange.request_id if exchange else None
+        if isinstance(item, SessionMessage) and exchange and exchange.request_id is not None:
+            match item.message:
+                case JSONRPCError(id=None):
+                    item.message.id = exchange.request_id
+                case JSONRPCResponse(id=other) | JSONRPCError(id=other) if str(other) != str(exchange.request_id):
+                    # in place of the caller's own result, it could be that of another caller
+                    exchange.answers_another = True
+                    wrong = ErrorData(code=INVALID_REQUEST, message="answers another request")
+                    item.message = JSONRPCError(jsonrpc="2.0", id=exchange.request_id, error=wrong)
+                case _:
+                    pass
         await self._on_message(item, exchange)
         return item
 

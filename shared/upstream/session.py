@@ -110,6 +110,7 @@ class HttpExchange:
     `sent` is true once it may have reached the server. `request_id` is that of JSON-RPC.
     `http_status` is the status of an error response, `challenge` that of 401 or 403, and `words` begin its body.
     `tokens` are those of its caller, `token` the last one that was used, and `error` why there is none.
+    `answers_another` is true if the response has the id of another request.
     """
 
     sent: bool = False
@@ -120,6 +121,7 @@ class HttpExchange:
     tokens: AccessTokens | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     error: ServerError | None = None
+    answers_another: bool = False
 
 
 @dataclass(frozen=True, slots=True)

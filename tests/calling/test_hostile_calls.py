@@ -93,7 +93,7 @@ HTTP: dict[str, tuple[Callable[[Exchange], None], str]] = {
     "drip-fed events": (scripts.drips_events, "no answer within 2 s"),
     "chatter": (scripts.chatters, FLOODS),
     "flood of progress": (floods_with_progress, FLOODS),
-    "wrong id": (scripts.wrong_id, "no answer within 2 s"),
+    "wrong id": (scripts.wrong_id, "the id of another request"),
     "broken off": (breaks_off, "broke"),
     "hung up": (hangs_up, "broke"),
     "invalid JSON": (scripts.invalid_json, "-32700"),
