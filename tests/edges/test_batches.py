@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def statuses(outcomes: Sequence[RecordOutcome]) -> list[int]:
     return [outcome.status for outcome in outcomes]
 
 
-KINDS = {
+KINDS: dict[str, Callable[[int], object]] = {
     "valid": lambda number: up(f"s{number}"),
     "no event": lambda number: {"id": str(number)},
     "no object": lambda number: f"text {number}",

@@ -48,7 +48,8 @@ def _service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]
 
 
 def letters() -> list[Any]:
-    return json.loads(runner.invoke(app, ["dead-letters", "--json"]).stdout)
+    found: list[Any] = json.loads(runner.invoke(app, ["dead-letters", "--json"]).stdout)
+    return found
 
 
 @pytest.mark.parametrize(

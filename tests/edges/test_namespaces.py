@@ -101,7 +101,7 @@ def test_a_later_namespace_takes_nothing_and_both_see_it(
         watched.announce()
 
     intent = present(intents.intent("docs"))
-    assert (intent.announcement.url, intent.announcement.groups) == (TOOLS, {"ops"})
+    assert (intent.announcement.url, intent.announcement.groups) == (TOOLS, frozenset({"ops"}))
     catalogue = Catalogue(index := FakeIndex(), FakeEmbedder(), Ledger(index), intents=intents)
     (row,) = servers(ANYONE, catalogue)["servers"]
     assert "aaa" in row["conflict"]

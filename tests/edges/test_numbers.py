@@ -155,7 +155,7 @@ def test_the_exit_code_of_costs_states_whether_all_were_listed(
     commands: dict[str, str], options: list[str], code: int, tmp_path: Path
 ) -> None:
     good = str(Path(__file__).parents[1] / "support" / "hostile" / "stdio_server.py")
-    entries = {
+    entries: dict[str, dict[str, Any]] = {
         name: {"command": sys.executable, "args": [good, "good"]} if text in ("", "off") else
         {"command": "sh", "args": ["-c", text]}
         for name, text in commands.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -56,7 +57,7 @@ def is_ours(form: str, own: dict[str, str]) -> bool:
     )
 
 
-def catalogue_of(own: list[str], strangers: dict[str, list[str]], source: str, **stranger: object) -> Catalogue:
+def catalogue_of(own: list[str], strangers: dict[str, list[str]], source: str, **stranger: Any) -> Catalogue:
     index = FakeIndex()
     for server_id in own:
         put_server(index, server_id, [tool(OWN[server_id])], server_id, source=source, revision=1)
