@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 from typing_extensions import override
 
 from shared.errors import EventInvalid, IntentsUnavailable
@@ -65,7 +66,7 @@ def intents(disk: Disk) -> Generator[Intents]:
 
 def record(intents: Intents, *events: object, woken: list[str] | None = None) -> list[RecordOutcome]:
     """Return the outcome of each event of a batch."""
-    batch: list[Any] = [each.model_dump(mode="json") if hasattr(each, "model_dump") else each for each in events]
+    batch: list[Any] = [each.model_dump(mode="json") if isinstance(each, BaseModel) else each for each in events]
     wake = [] if woken is None else woken
     with closing(EventRecorder(Emitter(intents, wake.append, 5.0))) as recorder:
         return anyio.run(recorder.record, batch)
@@ -116,7 +117,11 @@ def test_a_batch_has_the_effect_of_its_events_one_by_one(tmp_path: Path, drawn: 
         path = tmp_path / f"{time.monotonic_ns()}.sqlite3"
         with closing(Intents(SqliteStorage(path), PACE)) as store:
             store.mark_complete()
-            found = [status for batch in batches for status in statuses(record(store, *(each or {} for each in batch)))]
+            found = [
+                status
+                for batch in batches
+                for status in statuses(record(store, *(each or {"id": "1"} for each in batch)))
+            ]
             return found, {intent.server_id: intent.status for intent in store.intents()}
 
     assert effect(drawn) == effect(*([event] for event in drawn))

@@ -126,7 +126,7 @@ def test_pages_without_end_are_refused() -> None:
         if exchange.method != "tools/list":
             exchange.play(GOOD)
             return
-        page = {"tools": [], "nextCursor": f"{next(number)}"}
+        page: dict[str, object] = {"tools": [], "nextCursor": f"{next(number)}"}
         exchange.send_json({"jsonrpc": "2.0", "id": exchange.request_json["id"], "result": page})
 
     with scripted_http(respond) as server, pytest.raises(ServerError, match="pages"):

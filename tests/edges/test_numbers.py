@@ -50,13 +50,14 @@ def printed(width: int, monkeypatch: pytest.MonkeyPatch) -> Console:
     return out
 
 
-found_tools = st.lists(
-    st.fixed_dictionaries({"name": st.just("a:b"), "summary": st.just("b(): x")}, optional={
-        "token_count": st.integers(0, 5_000),
-        "served_by": st.just({"count": 2, "servers": ["a", "c"]}),
-    }),
-    max_size=5,
-)  # fmt: skip
+NAMED: dict[str, st.SearchStrategy[Any]] = {"name": st.just("a:b"), "summary": st.just("b(): x")}
+COUNTED: dict[str, st.SearchStrategy[Any]] = {
+    "token_count": st.integers(0, 5_000),
+    "served_by": st.just({"count": 2, "servers": ["a", "c"]}),
+}
+found_tools: st.SearchStrategy[list[dict[str, Any]]] = st.lists(
+    st.fixed_dictionaries(NAMED, optional=COUNTED), max_size=5
+)
 
 
 @given(found_tools, st.integers(0, 100_000), st.integers(0, 100_000))
