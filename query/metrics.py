@@ -80,3 +80,5 @@ class CatalogueGauges:
         yield tokens
         changed = sum(record.unaccepted for record in records)
         yield GaugeMetricFamily("toolscale_tools_changed", "Tools with changes that no operator accepted.", changed)
+        held = sum(record.held for record in records)
+        yield GaugeMetricFamily("toolscale_tools_held", "Changed tools that are not served until accepted.", held)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from query import definitions
 from query.backup import Kind, Stores, documents_of, parsed, restored
 from shared.errors import EventInvalid, IntentsUnavailable, ServerNotRunning, ServerUnknown
-from shared.events import ServerChanged, ServerEvent, ServerRef
+from shared.events import ServerChanged, ServerEvent, ServerRef, parse_event
 
 if TYPE_CHECKING:
     from shared.intents.intent import Intent
@@ -34,16 +34,19 @@ class Operations:
 
     intents: Intents
     emit: Callable[[Sequence[ServerEvent]], Iterable[Intent | EventInvalid | IntentsUnavailable]]
-    accept: Callable[[str | Object], Intent]
+    accept: Callable[[str], Intent]
     stores: Callable[[], AbstractContextManager[Stores]]
 
     def record(self, event: str | Object) -> Object:
-        """Record a CloudEvent, as JSON text or as an object; return the server's intent after it.
+        """Record a CloudEvent of a producer, as JSON text, or of ours, as an object; return the intent after it.
 
         Raises:
-            EventInvalid: it was rejected and added to the dead letters.
+            EventInvalid: it was rejected; a text was added to the dead letters. A person corrects a command at once.
         """
-        return self.accept(event).model_dump(mode="json")
+        if isinstance(event, str):
+            return self.accept(event).model_dump(mode="json")
+        (recorded,) = self._emitted([parse_event(event).model_copy(update={"source": SOURCE})])
+        return recorded
 
     def resync(self, server_ids: Sequence[str] = ()) -> list[Object]:
         """Request a reconciliation of these servers, or of all that should run; return each intent after that.
@@ -113,7 +116,9 @@ class Operations:
             return restored(kind, wanted, stores)._asdict()
 
     def _resynced(self, server_ids: Sequence[str]) -> list[Object]:
-        events = [ServerChanged(source=SOURCE, data=ServerRef(server_id=server_id)) for server_id in server_ids]
+        return self._emitted([ServerChanged(source=SOURCE, data=ServerRef(server_id=each)) for each in server_ids])
+
+    def _emitted(self, events: Sequence[ServerEvent]) -> list[Object]:
         results = list(self.emit(events))
         for result in results:
             if isinstance(result, Exception):

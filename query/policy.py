@@ -132,4 +132,5 @@ def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:
 
 
 def _matches(name: str, patterns: Sequence[str] | None) -> bool:
-    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+    # a name may have characters of a pattern, and a rule that denies it must not fail to match it
+    return patterns is None or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)

@@ -6,6 +6,7 @@ is absent where the service has no intent store.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from query.answers.answer import first_sentence, share
 from query.replicas import set_key
 from query.tools.list_available_tools import tools_of
 from query.usage.report import is_unrestricted
+from shared.amounts import span
 from shared.catalog import NAME_LABEL, OPERATOR_SOURCE, ServerRecord, ServerState
 from shared.errors import ServerUnknown
 from shared.text.tokens import PROFILE, Profile
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from shared.intents.intent import Intent
 
 Object = dict[str, Any]
+
+STOPPED_SHOWN_S = 7 * 86_400.0
+"""Seconds for which a stopped server is shown."""
 
 _WITHOUT_TOOLS: tuple[ServerState, ...] = ("failing", "waiting", "installing")
 
@@ -144,7 +149,7 @@ class ServerTable:
 
 
 def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
-    """Return the servers of the caller's scope, including stopped ones.
+    """Return the servers of the caller's scope, with those that stopped in the last `STOPPED_SHOWN_S`.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -154,7 +159,10 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     tokens = sum(cost.model_tokens for cost in costs.values())
     rows: list[ServerRow] = []
     sets: dict[tuple[str, str], list[ServerRow]] = defaultdict(list)
+    earliest = time.time() - STOPPED_SHOWN_S
     for record in ledger.known(scope):
+        if record.status == "stopped" and (record.stopped_at or earliest) < earliest:
+            continue
         row, cost = ServerRow(record), costs.get(record.server_id)
         if cost is not None and record.state not in _WITHOUT_TOOLS:
             row = ServerRow(record, cost.tools, cost.model_tokens, share(cost.model_tokens, tokens))
@@ -186,6 +194,8 @@ def servers(caller: Caller, catalogue: Catalogue, only: str | None = None) -> Ob
     ]
     of_any_status = replace(caller.scope, status=None)
     for intent in known.values():  # announced, and not in the index yet
+        if intent.status == "stopped" and not intent.is_lagging:  # it stopped long ago
+            continue
         record = ServerRecord(
             server_id=intent.server_id,
             endpoint=intent.announcement.endpoint,
@@ -276,7 +286,7 @@ def _of_operator(catalogue: Catalogue) -> Object:
     notes: list[str] = []
     if intents and progress:
         age_s = max(0, round(intents.now() - progress.at))
-        how_far = f"{progress.done} of {progress.servers} servers are done, {age_s} s ago"
+        how_far = f"{progress.done} of {progress.servers} servers are done, {span(age_s)} ago"
         notes.append(f"{progress.model} takes over once every tool is embedded by it: {how_far}.")
     notes += [followed.summary] if followed else []
     backlog = intents.backlog() if intents else None

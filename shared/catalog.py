@@ -241,7 +241,8 @@ class ServerRecord(StoredDocument):
     `features_version` is the version of the features that the sums were computed from.
     `catalog_digest` is the digest of the definitions behind the sums; it is empty while the tools are being changed.
     `revision` is the number of the reconciliation that wrote the record, increasing over all servers.
-    `source` announced the server last. `failures` counts consecutive reconciliations without a list.
+    `source` announced the server last. `failures` counts consecutive reconciliations without a list. `stopped_at` is
+    None for a server that is not stopped.
     Times are seconds since the epoch.
     """
 
@@ -266,6 +267,7 @@ class ServerRecord(StoredDocument):
     generation: int = 0
     revision: int = 0
     last_listed_at: float | None = None
+    stopped_at: float | None = None
     stale_since: float | None = None
     last_error: str | None = None
     needs_sign_in: bool = False

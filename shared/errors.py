@@ -46,6 +46,7 @@
         ├── ServerUnknown         no server of this name was ever announced
         ├── ToolsetUnknown        the caller has no toolset of this name
         ├── ConfigInvalid         a setting or an mcp.json is invalid
+        ├── UsageInvalid          a command has a wrong option or argument
         ├── IndexHeld             a ConfigInvalid: another process uses the data directory
         ├── BackupInvalid         the directory of a backup cannot be written, or has an invalid file
         ├── AssetInvalid          a bundled file is missing or has another digest
@@ -370,6 +371,10 @@ class AuthenticationFailed(Permanent):
 
 class ConfigInvalid(Permanent):
     """A setting or a configuration file cannot be used."""
+
+
+class UsageInvalid(Permanent):
+    """A command has a wrong option or argument."""
 
 
 class IndexHeld(ConfigInvalid):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 from typer.main import get_command
 
+from shared.errors import UsageInvalid
 from toolscale.commands.help import Group, command, group
 from toolscale.console import out
 
@@ -155,6 +158,23 @@ app = group(
     "toolscale find what time is it in Tokyo",
     cls=_App,
 )
+
+
+def run() -> None:
+    """Run the command line; a wrong option or argument is an error in one line, as any other."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        sys.exit(1)
+    except TyperException as error:
+        found: Any = error
+        message, context = str(found.format_message()), getattr(found, "ctx", None)
+        if "\n" in message or not message:  # the help of a group
+            found.show()
+            sys.exit(found.exit_code)
+        seen = f"see `{context.command_path} --help`" if context else "see `toolscale --help`"
+        raise UsageInvalid(f"{message.rstrip('.')}; {seen}") from error
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _print_version(requested: bool) -> None:

@@ -67,9 +67,9 @@ def _run() -> None:
         from toolscale.console import print_notes  # noqa: PLC0415
 
         if run is None:
-            from toolscale.app import app  # noqa: PLC0415
+            from toolscale import app  # noqa: PLC0415
 
-            run = app
+            run = app.run
 
     try:
         run()

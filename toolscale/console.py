@@ -17,6 +17,9 @@ from rich.text import Text
 PIPED_WIDTH = 200
 
 
+FIRST_SERVERS = "`toolscale import` takes over the servers of your clients, and `toolscale add` adds one."
+"""The next step where a catalogue has no servers."""
+
 # no markup: servers and events supply some of the text
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 out = Console(**_PLAIN, width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH)

@@ -117,11 +117,15 @@ def _tokens(server_id: str, definition: ToolDefinition, encoding: Encoding) -> d
 
 @dataclass(frozen=True, slots=True)
 class ServerCost:
-    """The cost of a server's tools; None: it could not be listed. `problem` is the reason for missing tools."""
+    """The cost of a server's tools; None: it could not be listed. `problem` is the reason for missing tools.
+
+    `is_tried` is false for an entry that is switched off, or that is Toolscale itself.
+    """
 
     server_id: str
     cost: Cost | None
     problem: str | None = None
+    is_tried: bool = True
 
 
 def server_costs(
@@ -133,7 +137,8 @@ def server_costs(
         for done, _ in enumerate(as_completed(futures), start=1):
             on_progress(done)
         costs = [future.result() for future in futures]
-    costs += [ServerCost(name, None, reason) for name, reason in found.unusable]
+    unset = {entry.name for entry in found.config.problems}
+    costs += [ServerCost(name, None, reason, name in unset) for name, reason in found.unusable]
     return sorted(costs, key=lambda each: (-each.cost.tokens["generic"] if each.cost else 1, each.server_id))
 
 
@@ -205,6 +210,12 @@ class CostReport:
         return total_of(server.cost for server in self.servers if server.cost)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Return how many servers were tried, listed, and neither."""
+        tried, listed = sum(each.is_tried for each in self.servers), sum(bool(each.cost) for each in self.servers)
+        return {"tried": tried, "listed": listed, "failed": tried - listed}
+
+    @property
     def is_of_any(self) -> bool:
         """Return whether a server could be listed."""
         return any(server.cost for server in self.servers)
@@ -221,6 +232,7 @@ def as_object(report: CostReport) -> dict[str, Any]:
         "encoding": report.encoding,
         "estimated": is_estimate(report.encoding),
         "files": [str(file) for file in report.files],
+        **report.counts,
         "servers": servers,
         "total": asdict(report.total),
         "toolscale": asdict(report.own),
@@ -235,6 +247,8 @@ def print_report(report: CostReport) -> None:
         print_table(number_columns("server", "tools", *COLUMNS), rows, total=("total", *_figures(report.total)))
         out.print(f"\n{comparison(report)}")
     problems = [server for server in report.servers if server.problem]
+    counts = report.counts
+    out.print(f"{counts['tried']} tried: {counts['listed']} listed, {counts['failed']} failed.")
     if problems and report.is_of_any:
         out.print()
     for server in problems:

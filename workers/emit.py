@@ -29,6 +29,9 @@ Enqueue = Callable[[str], None]
 """Send a message for this server's reconciliation. It may fail or be lost: the sweep finds the recorded event."""
 
 
+Result = Recorded | EventInvalid | IntentsUnavailable
+"""The result of an event before its message is sent."""
+
 Admit = Callable[[ServerEvent], ServerEvent]
 """Returns an event from outside with the source of its sender; raises EventInvalid if the sender may not send it."""
 
@@ -95,18 +98,7 @@ class Emitter:
         Raises:
             IntentsUnavailable: nothing was recorded.
         """
-        traced: list[ServerEvent] = []
-        for event in events:
-            server_id = event.data.server_id
-            with span("record event", event.traceparent, SpanKind.PRODUCER, server=server_id, type=event.type):
-                # the trace continues in the reconciliation
-                traced.append(event.model_copy(update={"traceparent": traceparent()}))
-        try:
-            results = self.intents.record_all(traced, due_in_s=self.due_in_s)
-        except IntentsUnavailable:
-            EVENTS.labels("not_recorded").inc(len(events))
-            raise
-        return (self._sent(event, result) for event, result in zip(traced, results, strict=True))
+        return (self._sent(event, result) for event, result in self._recorded(events))
 
     def accept(self, raw: str | bytes | dict[str, Any], sender: Sender = ANYONE) -> Intent:
         """Emit an event from outside as its sender may send it; a rejected one is stored as a dead letter.
@@ -125,24 +117,43 @@ class Emitter:
     def accept_all(
         self, raws: Sequence[str | bytes | dict[str, Any]], sender: Sender = ANYONE
     ) -> Iterator[Intent | EventInvalid | IntentsUnavailable]:
-        """Yield the result of each event from outside, in order; valid ones are recorded together.
+        """Yield the result of each event from outside, in order; valid ones are recorded together, and so are letters.
 
         Raises:
             IntentsUnavailable: nothing was recorded.
         """
         parsed = [self._parsed(raw, sender.admit) for raw in raws]
-        emitted = self.emit_all([each for each in parsed if not isinstance(each, EventInvalid)])
-        for raw, each in zip(raws, parsed, strict=True):
-            result = each if isinstance(each, EventInvalid) else next(emitted)
+        recorded = iter(self._recorded([each for each in parsed if not isinstance(each, EventInvalid)]))
+        results = [each if isinstance(each, EventInvalid) else next(recorded) for each in parsed]
+        letters: list[tuple[str, str]] = []
+        for raw, each in zip(raws, results, strict=True):
+            result = each if isinstance(each, EventInvalid) else each[1]
             if isinstance(result, EventInvalid):
                 text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
                 if isinstance(text, dict):  # can be corrected and sent again with `toolscale emit event`
                     text = json.dumps(text | ({"source": sender.source} if sender.source else {}), default=str)
-                self.intents.add_dead_letter(str(result), text)
+                letters.append((str(result), text))
                 structlog.get_logger().warning(
                     "event_refused", field=result.field, reason=result.reason, sender=sender.source
                 )
-            yield result
+        if letters:
+            self.intents.add_dead_letters(letters)
+        return (each if isinstance(each, EventInvalid) else self._sent(*each) for each in results)
+
+    def _recorded(self, events: Sequence[ServerEvent]) -> list[tuple[ServerEvent, Result]]:
+        """Record these events together; return each with its trace and its result, before any message is sent."""
+        traced: list[ServerEvent] = []
+        for event in events:
+            server_id = event.data.server_id
+            with span("record event", event.traceparent, SpanKind.PRODUCER, server=server_id, type=event.type):
+                # the trace continues in the reconciliation
+                traced.append(event.model_copy(update={"traceparent": traceparent()}))
+        try:
+            results = self.intents.record_all(traced, due_in_s=self.due_in_s)
+        except IntentsUnavailable:
+            EVENTS.labels("not_recorded").inc(len(events))
+            raise
+        return list(zip(traced, self._recorded_again(traced, results), strict=True))
 
     def _parsed(self, raw: str | bytes | dict[str, Any], admit: Admit) -> ServerEvent | EventInvalid:
         try:
@@ -151,27 +162,47 @@ class Emitter:
             EVENTS.labels("refused").inc()
             return error
 
-    def _sent(self, event: ServerEvent, result: Recorded | EventInvalid) -> Intent | EventInvalid | IntentsUnavailable:
+    def _sent(self, event: ServerEvent, result: Result) -> Intent | EventInvalid | IntentsUnavailable:
         """Count and log the result of an event, and send its message."""
-        final = self._recorded_again(event, result) if isinstance(result, EventInvalid) else result
-        if isinstance(final, Exception):
-            EVENTS.labels("refused" if isinstance(final, EventInvalid) else "not_recorded").inc()
-            return final
+        if isinstance(result, Exception):
+            EVENTS.labels("refused" if isinstance(result, EventInvalid) else "not_recorded").inc()
+            return result
         EVENTS.labels("recorded").inc()
-        intent = final.intent
+        intent = result.intent
         structlog.get_logger().info(
             "event_recorded", server=intent.server_id, type=event.type, event_id=event.id, generation=intent.desired
         )
-        if final.needs_message:
+        if result.needs_message:
             self.enqueue(intent.server_id)
         return intent
 
-    def _recorded_again(self, event: ServerEvent, error: EventInvalid) -> Recorded | EventInvalid | IntentsUnavailable:
-        """Reject an unknown server only if the store is complete, and a worker has not restored the server since."""
+    def _recorded_again(
+        self, events: Sequence[ServerEvent], results: Sequence[Recorded | EventInvalid]
+    ) -> Sequence[Result]:
+        """Reject an unknown server only if the store is complete, and a worker has not restored the server since.
+
+        An event before that of the same server which was recorded stays rejected: it would undo the later one.
+        """
+        final: list[Result] = list(results)
+        recorded = {result.intent.server_id for result in results if not isinstance(result, EventInvalid)}
+        refused = [number for number, result in enumerate(results) if isinstance(result, EventInvalid)]
+        if not refused:
+            return final
         try:
-            if self.intents.intent(event.data.server_id) is None and not self.intents.is_complete():
-                reason = f"{error}; the store is new or lost its data, and no worker has restored it yet"
-                return IntentsUnavailable(reason)
-            return self.intents.record(event, due_in_s=self.due_in_s)
-        except (EventInvalid, IntentsUnavailable) as again:
-            return again
+            known = self.intents.existing(list({events[number].data.server_id for number in refused}))
+            is_complete = self.intents.is_complete()
+            again: list[int] = []
+            for number in refused:
+                server_id = events[number].data.server_id
+                if not is_complete and (server_id not in known or server_id in recorded):
+                    reason = f"{results[number]}; the store is new or lost its data, and no worker has restored it yet"
+                    final[number] = IntentsUnavailable(reason)
+                elif server_id in known and server_id not in recorded:
+                    again.append(number)
+            repeated = self.intents.record_all([events[number] for number in again], due_in_s=self.due_in_s)
+            for number, result in zip(again, repeated, strict=True):
+                final[number] = result
+        except IntentsUnavailable as error:
+            for number in refused:
+                final[number] = error
+        return final

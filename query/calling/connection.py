@@ -41,7 +41,6 @@ from mcp_types import (
     PaginatedRequestParams,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
-from prometheus_client import Counter
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
@@ -55,7 +54,6 @@ from shared.errors import (
     ServerAuthRequired,
     ServerError,
     ServerFailed,
-    ServerFlooded,
     ServerTimeout,
     ServerUnreachable,
     SignInsUnavailable,
@@ -110,7 +108,7 @@ _QUOTED_CHARACTERS = 2_000
 _FAREWELL_S = 2.0
 _LAST_WORDS_S = 5.0
 _PING_S = 5.0
-_HIGHEST_FIRST_ID = 1 << 30
+_HIGHEST_ID = 1 << 30
 _US = Implementation(name="toolscale", version="1")
 
 _REJECTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
@@ -120,10 +118,6 @@ _NOT_FROM_THE_TOOL = (*_REJECTED, *(status for status in HTTPStatus if status >=
 _WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
 
 SESSION_LOST = "the server has lost the session, so the next call begins another"
-
-FLOODS = Counter(
-    "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
-)
 
 
 class NothingSent(Exception):
@@ -387,8 +381,6 @@ class Connection:
             self._client, self._error = None, error
             self._settled.set()
             self._ended.set()
-        if isinstance(error, ServerFlooded):
-            FLOODS.inc()
         if self._state.error and self._hooks.kept:
             self._hooks.kept.give_up()  # the next one would end in the same way
 
@@ -568,9 +560,14 @@ class Connection:
         async with open_client(self._client_of, self._target_match.target, *limits, self._state, mode) as client:
             self._state.scope.deadline = float("inf")
             self._client, self._was_opened, self._opened_at = client, True, anyio.current_time()
-            if self._state.continued:
-                _begin_ids_anywhere(client)
-            elif kept and self.has_session_id and self._state.session_id and client.session.initialize_result:
+            _let_ids_be_random(client)
+            if (
+                not self._state.continued
+                and kept
+                and self.has_session_id
+                and self._state.session_id
+                and client.session.initialize_result
+            ):
                 await kept.keep(self._state.session_id, client.session.initialize_result)
             self._hooks.opened(self)
             own = self._target_match.target
@@ -831,10 +828,21 @@ def _dumped(capabilities: ClientCapabilities | None) -> dict[str, Any]:
     return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {}
 
 
-def _begin_ids_anywhere(client: Client) -> None:
-    """Let the ids of requests begin at random: another replica uses the session too, and servers compare ids."""
+class _RandomId(int):
+    """The id of a request, whose successor is any other number."""
+
+    @override
+    def __add__(self, _: int) -> _RandomId:
+        return _RandomId(secrets.randbelow(_HIGHEST_ID))
+
+
+def _let_ids_be_random(client: Client) -> None:
+    """Let no id of a request be foreseen: a server could answer the next caller's request before it is sent.
+
+    Another replica may use the session too, and servers compare ids.
+    """
     dispatcher: Any = client.session._dispatcher  # pyright: ignore[reportPrivateUsage]  # there is no public way
-    dispatcher._next_id = secrets.randbelow(_HIGHEST_FIRST_ID)
+    dispatcher._next_id = _RandomId()
 
 
 class _ObservedReceiveStream(ObjectReceiveStream[Any]):

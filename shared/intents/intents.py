@@ -287,7 +287,12 @@ class Intents:
 
     def add_dead_letter(self, reason: str, body: str) -> None:
         """Store a rejected message for people to read; the oldest beyond the limit are deleted."""
-        self.storage.add_letter(DeadLetter.of(time.time(), reason, body), self._dead_letter_limit)
+        self.add_dead_letters([(reason, body)])
+
+    def add_dead_letters(self, rejected: Sequence[tuple[str, str]]) -> None:
+        """Store rejected messages, each with the reason and the body, in one write; see `add_dead_letter`."""
+        now, latest = time.time(), rejected[-self._dead_letter_limit :]
+        self.storage.add_letters([DeadLetter.of(now, *each) for each in latest], self._dead_letter_limit)
 
     def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Return the latest rejected messages, newest first."""

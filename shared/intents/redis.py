@@ -136,10 +136,10 @@ class RedisStorage:
             else:
                 self._redis.set(_note(name), text)
 
-    def add_letter(self, letter: DeadLetter, limit: int) -> None:
-        """Add a dead letter, and delete the oldest beyond the limit."""
+    def add_letters(self, letters: Sequence[DeadLetter], limit: int) -> None:
+        """Add dead letters, and delete the oldest beyond the limit."""
         with _redis_errors(), self._redis.pipeline() as pipe:
-            pipe.lpush(DEAD_LETTERS, letter.model_dump_json())
+            pipe.lpush(DEAD_LETTERS, *(letter.model_dump_json() for letter in letters))
             pipe.ltrim(DEAD_LETTERS, 0, limit - 1)
             pipe.execute()
 

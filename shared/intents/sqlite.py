@@ -97,11 +97,11 @@ class SqliteStorage:
             if text is not None:
                 db.execute(f"INSERT INTO {name} VALUES (0, ?)", (text,))  # noqa: S608  # one of two names
 
-    def add_letter(self, letter: DeadLetter, limit: int) -> None:
-        """Add a dead letter, and delete the oldest beyond the limit."""
+    def add_letters(self, letters: Sequence[DeadLetter], limit: int) -> None:
+        """Add dead letters, and delete the oldest beyond the limit."""
         with self._transaction() as db:
-            row = (letter.at, letter.reason, letter.body)
-            db.execute("INSERT INTO dead_letters (at, reason, body) VALUES (?, ?, ?)", row)
+            rows = [(letter.at, letter.reason, letter.body) for letter in letters]
+            db.executemany("INSERT INTO dead_letters (at, reason, body) VALUES (?, ?, ?)", rows)
             db.execute("DELETE FROM dead_letters WHERE number <= (SELECT max(number) FROM dead_letters) - ?", (limit,))
 
     def letters(self, limit: int) -> list[DeadLetter]:

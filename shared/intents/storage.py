@@ -79,8 +79,8 @@ class Storage(Protocol):
         """Replace a note; None removes it."""
         ...
 
-    def add_letter(self, letter: DeadLetter, limit: int) -> None:
-        """Add a dead letter, and delete the oldest beyond the limit."""
+    def add_letters(self, letters: Sequence[DeadLetter], limit: int) -> None:
+        """Add dead letters, and delete the oldest beyond the limit."""
         ...
 
     def letters(self, limit: int) -> list[DeadLetter]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 RequestId = int | str
 
 _WORDS = 200
+# Requests of which a late answer is known as such.
+_REMEMBERED = 1_000
 _OURS = {REFUSED: True}
 
 _BEGIN = re.compile(r'\{\s*"(?:jsonrpc|id|result|error|method)"\s*:')
@@ -84,8 +87,7 @@ class Reader:
     def __init__(self, state: SessionState) -> None:
         self.pending: set[RequestId] = set()
         self._state = state
-        self._first_id: RequestId | None = None
-        self._last_id: RequestId | None = None
+        self._sent: deque[RequestId] = deque(maxlen=_REMEMBERED)
         self._has_warned = False
 
     def sent(self, message: JSONRPCMessage) -> None:
@@ -93,7 +95,7 @@ class Reader:
         match message:
             case JSONRPCRequest(id=number):
                 self.pending.add(number)
-                self._first_id, self._last_id = number if self._first_id is None else self._first_id, number
+                self._sent.append(number)
             case JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": int() | str() as cancelled}
             ):
@@ -174,8 +176,7 @@ class Reader:
         known = _request_id(number)
         if known in self.pending:
             return known
-        first, last = self._first_id, self._last_id
-        is_late = isinstance(known, int) and isinstance(first, int) and isinstance(last, int) and first <= known <= last
+        is_late = known in self._sent
         return next(iter(self.pending)) if len(self.pending) == 1 and not is_late else None
 
     def _refused(self, text: bytes, reason: str, request_id: RequestId | None) -> list[Json]:

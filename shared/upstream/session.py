@@ -27,6 +27,7 @@ from mcp_types import (
     REQUEST_TIMEOUT,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from prometheus_client import Counter
 from pydantic import ValidationError
 
 from shared.errors import (
@@ -66,7 +67,13 @@ SMALL_NODES = 10_000
 _QUOTED_CHARACTERS = 300
 # Of a session that lasts for weeks, the access tokens of the last hours.
 _TOKENS_KEPT = 50
-_LAST_WORDS_CHARACTERS = 600
+# Colours, and the margin of the traceback of an exception group.
+_NO_TEXT = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|^[ ]+[|+](?:[ ]|(?=[-+]|$))", re.MULTILINE)
+# Indented lines belong to the line before, and what runs a program ends with lines that do not name the error.
+_NO_LAST_WORDS = re.compile(
+    r"\s|\W*$|(?:Node\.js|Bun) v\d|\(Use `|npm (?:notice|error|ERR!)(?! code )|\[notice\]|note: |exit status \d"
+    r"|goroutine \d|[\w./]+\([^)]*\)$|#\d|(?:Run|See|Try) ['\"`]"
+)
 _POLL_S = 0.05
 _CREDIT_S = 5.0  # extends the deadline during a wait; the unused part is subtracted afterwards
 
@@ -97,6 +104,10 @@ _SDK_STAND_INS = (
     (INTERNAL_ERROR, "Server returned an error response"),
     (METHOD_NOT_FOUND, "Not Found"),
     (INVALID_REQUEST, "Session terminated"),
+)
+
+FLOODS = Counter(
+    "toolscale_server_floods_total", "Connections to servers that were ended since the server sent too many messages."
 )
 
 _log = structlog.get_logger()
@@ -132,7 +143,8 @@ class HttpSession:
 class Allowance:
     """The messages that a server may send: `AT_ONCE` for each of our requests, and `PER_S` more each second.
 
-    Comments of event streams and lines that are not messages count too. `BYTES` count as a message.
+    Comments of event streams and lines that are not messages count too. `BYTES` count as a message, and so do those of
+    a child's stderr.
     """
 
     AT_ONCE = 500.0
@@ -253,6 +265,7 @@ class SessionState:
             ServerFlooded: it exceeds the allowance, so the session ends.
         """
         if self.allowance and self.error is None and (excess := self.allowance.excess(messages, size_bytes)):
+            FLOODS.inc()
             _log.warning("server_flooded", server=self.server_id, reason=excess)
             raise self.fail(ServerFlooded(self.server_id, f"{excess}, so its connection was ended"))
 
@@ -492,7 +505,18 @@ def _stderr_tail(state: SessionState) -> str:
             number = -state.exit_code
             names = [known.name for known in signal.Signals if known == number]  # a real-time signal has none
             end = f"; ended by {names[0] if names else f'signal {number}'}, which Toolscale did not send"
-    # masked before it is cut, else a part of a credential could remain
-    words = Mask(state.hidden).text(state.stderr.decode("utf-8", "replace"))[-_LAST_WORDS_CHARACTERS:]
+    words = last_words(Mask(state.hidden).text(state.stderr.decode("utf-8", "replace")))
     hint = f"; {state.hint}" if state.hint else ""
-    return end + hint + (f"{LAST_WORDS}{state.quote(words)}" if words.strip() else "")
+    return end + hint + (f"{LAST_WORDS}{state.quote(words)}" if words else "")
+
+
+def last_words(text: str) -> str:
+    """Return the end of a program's output, from its last line that says something by itself.
+
+    That is the line of the exception below a traceback. Without such a line, the end is as long as an error shows.
+    """
+    lines = _NO_TEXT.sub("", text).rstrip().splitlines()
+    start = next((at for at in reversed(range(len(lines))) if not _NO_LAST_WORDS.match(lines[at])), None)
+    if start is None:
+        return " ".join(" ".join(lines).split())[-_QUOTED_CHARACTERS:]
+    return "\n".join(lines[start:])

@@ -33,6 +33,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from shared.errors import ServerFlooded
 from shared.upstream.commands import container_run
 from shared.upstream.containers import Container
 from shared.upstream.log import StderrLog
@@ -45,7 +46,7 @@ from shared.upstream.target import StdioTarget
 if TYPE_CHECKING:
     from pathlib import Path
 
-STDERR_KEPT_BYTES = 2048
+STDERR_KEPT_BYTES = 8192
 PROBE_PATIENCE_S = 3.0
 """Seconds after which a silent child counts as older than `server/discover`."""
 HANDSHAKE_PATIENCE_S = 10.0
@@ -213,6 +214,8 @@ class _Child:
         kept_bytes = STDERR_KEPT_BYTES + 4 * max(map(len, self._state.secrets), default=0)
         with anyio.CancelScope(shield=True):  # the pipe ends with the child
             while chunk := await _read(self._process.stderr):
+                with suppress(ServerFlooded):  # the session ends, and the child with it, once the pipe is read
+                    self._state.count(0, len(chunk))
                 self._state.stderr = (self._state.stderr + chunk)[-kept_bytes:]
                 if self._log:
                     self._log.write(chunk)

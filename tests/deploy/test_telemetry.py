@@ -185,7 +185,7 @@ def test_prometheus_evaluates_every_expression_and_the_alerts_see_a_first_failur
 
 def without_bound(expression: str) -> str:
     """Return the part of an alert's expression that has a value also while all is well."""
-    return re.sub(r"^absent\((.*)\)$", r"\1", re.sub(r" (>|==) [^()]+$| > max\(.*$", "", expression))
+    return re.sub(r" (>|==) [^()]+$| > max without .*$| unless .*$", "", expression)
 
 
 @contextmanager

@@ -122,9 +122,10 @@ def test_servers_that_fail_are_rows_with_their_reason(tmp_path: Path) -> None:
         "unset": {"command": "x", "env": {"KEY": "${NOT_SET_HERE}"}},
         "self": {"command": "toolscale", "args": ["serve", "--stdio"]},
     }
-    done = costs(tmp_path, servers, "--json")
+    done = costs(tmp_path, servers, "--json", "--partial-ok")
 
     assert done.returncode == 0, done.stderr
+    assert costs(tmp_path, servers, "--json").returncode == 1
     rows = {server["server_id"]: server for server in json.loads(done.stdout)["servers"]}
     assert rows.keys() == servers.keys()
     assert rows["good"]["problem"] is None

@@ -158,8 +158,9 @@ async def test_a_refused_answer_shows_no_credential() -> None:
 WAITS = """
 import json, sys
 def put(message): print(message if isinstance(message, str) else json.dumps(message), flush=True)
-calls = []
+calls, ids = [], []
 for request in map(json.loads, sys.stdin):
+    ids.append(request.get("id"))
     if request.get("method") == "tools/call":
         calls.append(request)
         if len(calls) == 2:
@@ -210,7 +211,7 @@ async def test_no_call_waits_where_several_are_in_flight(name: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_late_answer_ends_no_other_call() -> None:
-    late = "put({'id': calls[0]['id'] - 1, 'result': {}}); put({'id': calls[0]['id'], 'result': {'content': []}})"
+    late = "put({'id': ids[0], 'result': {}}); put({'id': calls[0]['id'], 'result': {'content': []}})"
     async with calling(
         {"srv": StdioTarget(sys.executable, ("-c", WAITS.replace("== 2", "== 1"), late))}, tool_of("srv", "one")
     ) as client:

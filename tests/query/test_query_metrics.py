@@ -88,7 +88,7 @@ def gauges_of(known: Sequence[ServerRecord]) -> dict[str, float]:
 def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
     catalogue = catalogue_of(
         record("one"),
-        record("changed", unaccepted=3),
+        record("changed", unaccepted=3, held=1),
         record("hidden", "quarantined", stale_since=1.0),
         record("down", "stopped"),
         record("late", stale_since=1.0),
@@ -99,7 +99,7 @@ def test_the_catalogue_is_shown_by_numbers_that_name_no_server() -> None:
 
     states = {"listed": 2, "stale": 1, "quarantined": 1, "stopped": 1, "waiting": 1, "failing": 0, "installing": 0}
     assert {state: found[f'toolscale_servers{{state="{state}"}}'] for state in states} == states
-    assert (found["toolscale_tools"], found["toolscale_tools_changed"]) == (6, 3)
+    assert (found["toolscale_tools"], found["toolscale_tools_changed"], found["toolscale_tools_held"]) == (6, 3, 1)
     assert found['toolscale_catalogue_tokens{encoding="cl100k_base"}'] == 60
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.amounts import span
 from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import MIN_INTERVAL_S
@@ -83,7 +84,7 @@ def wait_for(
             yield result
         if waiting:
             stopped.wait(POLL_S)
-    missed = f"no reconciliation ended within {limit_s:.0f} s; is a worker, or `toolscale serve`, running?"
+    missed = f"no reconciliation ended within {span(limit_s)}; is a worker, or `toolscale serve`, running?"
     for server in waiting.values():
         yield ReconcileResult(emitted=server, result="waiting", error=missed)
 

@@ -278,6 +278,7 @@ def _print_import(imported: _Import, candidates: Sequence[ClientFile]) -> None:
     """Print the changed lines of the file, and a line for each server found and for each that cannot be imported."""
     if not imported.found.read:
         err.print("None of these files exists:", *(printable(str(file.path)) for file in candidates), sep="\n  ")
+        err.print("`toolscale add` adds a server without a client.")
         return
     target, path = imported.target, printable(str(imported.target.path))
     before = dumped({target.key: masked_servers(target.servers, {})})

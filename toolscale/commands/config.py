@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared.errors import ConfigInvalid, ServerUnknown
+from shared.errors import ConfigInvalid, ServerUnknown, ToolscaleError
 from shared.quoting import printable
 from shared.server_ids import server_id
 from shared.settings import load_settings
+from toolscale.client.instance import read_instance
+from toolscale.client.service import open_operations
 from toolscale.commands.options import (
     CommandArgument,
     DataDirOption,
@@ -26,6 +30,9 @@ from toolscale.mcp_clients.clients import named_file, this_machine
 from toolscale.mcp_clients.files import McpJson, config_path, read_mcp_json
 from toolscale.mcp_clients.find import server_of_entry
 from toolscale.mcp_clients.merge import merge
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 NameArgument = Annotated[str, typer.Argument(help="The server's name in the file.", show_default=False)]
 GroupOption = Annotated[
@@ -74,14 +81,37 @@ def add(
 def remove(
     name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False, data_dir: DataDirOption = None
 ) -> None:
-    """Remove a server from the mcp.json that `toolscale serve` follows, and keep a backup of the file."""
-    target = read_mcp_json(config_path(load_settings(mcp_config=config, data_dir=data_dir)))
+    """Remove a server from the mcp.json that `toolscale serve` follows, and keep a backup of the file.
+
+    A stopped server that an event announced leaves `toolscale ls` by itself, a week after its stop.
+    """
+    settings = load_settings(mcp_config=config, data_dir=data_dir)
+    target = read_mcp_json(config_path(settings))
     # of two names with one id, the name that is written
     leaving = {name} & target.servers.keys() or {key for key in target.servers if server_id(key) == server_id(name)}
     remaining = {key: entry for key, entry in target.servers.items() if key not in leaving}
     if len(remaining) == len(target.servers):
+        status = _announced(settings).get(name)
+        if status == "stopped":
+            print_json({"server_id": name, "result": status}) if as_json else print_lines(
+                printable(f"{name}: is stopped; it leaves `toolscale ls` a week after its stop")
+            )
+            return
+        if status:
+            reason = f"{name}: an event announced it, so {target.path} has no entry; `toolscale emit down` stops it"
+            raise ConfigInvalid(reason)
         raise ServerUnknown.near(name, map(server_id, target.servers))
     _write(target, remaining, server_id(name), "removed", as_json=as_json)
+
+
+def _announced(settings: Settings) -> dict[str, str]:
+    """Return the status of each announced server; none where no service runs, since a removal needs none."""
+    url, token = os.environ.get("TOOLSCALE_URL"), os.environ.get("TOOLSCALE_TOKEN")
+    if settings.is_embedded and not url and read_instance(settings.data_dir) is None:
+        return {}
+    with suppress(ToolscaleError), open_operations(url, token, settings.data_dir) as operations:
+        return {intent["server_id"]: intent["status"] for intent in operations.intents_of()}
+    return {}
 
 
 def entry_of(command: Sequence[str], url: str | None, env: Sequence[str], header: Sequence[str]) -> dict[str, Any]:

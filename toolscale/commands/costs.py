@@ -14,7 +14,7 @@ from shared.service.logging import configure_logging
 from shared.service.process import imported_at_once
 from shared.settings import load_settings
 from toolscale.commands.options import DataDirOption, JsonOption, McpJsonOption
-from toolscale.console import err, print_json, print_notes
+from toolscale.console import FIRST_SERVERS, err, print_json, print_notes
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -26,12 +26,15 @@ def costs(
     encoding: Annotated[
         Encoding | None, typer.Option(help="Encoding; default: TOOLSCALE_TOKEN_ENCODING.", show_default=False)
     ] = None,
+    partial_ok: Annotated[
+        bool, typer.Option("--partial-ok", help="Exit code 0 also where only some servers could be listed.")
+    ] = False,
     as_json: JsonOption = False,
     data_dir: DataDirOption = None,
 ) -> None:
     """List the servers of an mcp.json, and show the tokens that a client pays for their tools.
 
-    It needs no catalogue and writes none. Exit code 1 means that no server could be listed.
+    It needs no catalogue and writes none. Exit code 1 means that a server could not be listed.
     """
     with imported_at_once():
         from toolscale.costs import as_object, print_report  # noqa: PLC0415  # loads the MCP SDK
@@ -43,7 +46,9 @@ def costs(
         print_json(as_object(report))
     elif report.servers:
         print_report(report)
-    if not report.is_of_any:
+    else:
+        print_notes(f"There is no server to list. {FIRST_SERVERS}")
+    if not report.is_of_any or (report.counts["failed"] and not partial_ok):
         raise typer.Exit(1)
 
 

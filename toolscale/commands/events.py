@@ -26,7 +26,7 @@ from toolscale.commands.options import (
     complete_server,
     key_and_value,
 )
-from toolscale.console import Column, err, print_json, print_lines, print_table
+from toolscale.console import FIRST_SERVERS, Column, err, print_json, print_lines, print_notes, print_table
 
 if TYPE_CHECKING:
     from query.operations import Operations
@@ -107,7 +107,7 @@ def resync(
         if recorded:
             _report(operations, recorded, data_dir, wait=wait, as_json=as_json, is_one=False)
     if not recorded:
-        print_json([]) if as_json else print_lines("No server should be running.")
+        print_json([]) if as_json else print_lines(f"No server should be running. {FIRST_SERVERS}")
 
 
 def dead_letters(
@@ -154,13 +154,28 @@ def _emit(raw: str | Object, wait: bool, as_json: bool, data_dir: Path | None) -
         try:
             recorded = operations.record(raw)
         except Permanent as error:
-            if isinstance(raw, dict) and str(error).startswith("data.server_id:"):
-                known = [intent["server_id"] for intent in operations.intents_of()]
-                near = ServerUnknown.near(raw["data"]["server_id"], known).candidates
-                if near and raw["data"]["server_id"] not in known:
-                    err.print(printable(f"did you mean {' or '.join(near)}?"))
+            if isinstance(raw, dict):
+                print_notes(printable(_hint(raw["data"], str(error).partition(":")[0], operations)))
             raise
         _report(operations, [recorded], data_dir, wait=wait, as_json=as_json, is_one=True)
+
+
+def _hint(data: Object, field: str, operations: Operations | Service) -> str:
+    """Return the option or the command that corrects an event whose field is invalid."""
+    if field == "data.server_id" and "url" not in data:
+        known = [intent["server_id"] for intent in operations.intents_of()]
+        near = ServerUnknown.near(data["server_id"], known).candidates
+        if near and data["server_id"] not in known:
+            return f"did you mean {' or '.join(near)}?"
+        return "`toolscale ls` shows the servers; `toolscale emit up` announces one"
+    if field == "data":
+        return "give --url URL; a stdio server has --transport stdio, and its command in the mcp.json: `toolscale add`"
+    option = field.removeprefix("data.").partition(".")[0].rstrip("s").replace("_", "-")
+    return (
+        f"correct --{option}"
+        if option in ("url", "group", "label", "credential-ref")
+        else "see `toolscale emit --help`"
+    )
 
 
 def _report(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from shared.amounts import ago, ahead
+from shared.amounts import ago, ahead, span
 from shared.errors import ServerUnknown, ServiceRejected
 from shared.quoting import printable
 from toolscale.client.service import open_service
@@ -23,7 +23,17 @@ from toolscale.commands.options import (
     UrlOption,
     complete_server,
 )
-from toolscale.console import Column, out, percent, print_json, print_lines, print_notes, print_table, thousands
+from toolscale.console import (
+    FIRST_SERVERS,
+    Column,
+    out,
+    percent,
+    print_json,
+    print_lines,
+    print_notes,
+    print_table,
+    thousands,
+)
 
 Row = dict[str, Any]
 Set = Sequence[Row]
@@ -109,7 +119,8 @@ def show(
             name, does = printable(tool["name"]), printable(tool["description"])
             rows.append((name, thousands(tool["tokens"]), percent(tool["share"]), does))
         print_table((Column("tool"), *numbers, Column("what it does")), rows)
-        print_lines(f"{len(found['tools'])} tools, {found['tokens'] or 0:,} tokens: {percent(found['share'])} of all")
+        of_all = f": {percent(found['share'])} of all" if found["share"] is not None else ""
+        print_lines(f"{len(found['tools'])} tools, {found['tokens'] or 0:,} tokens{of_all}")
     else:
         is_so = "needs a sign-in" if found["state"] == "sign-in" else f"is {found['state']}"
         print_lines(f"{printable(server)} has no searchable tools; it {is_so}.")
@@ -232,7 +243,8 @@ def _print_servers(known: Sequence[Set], answer: Row, *, failing: bool, is_one: 
         cells = [dict(zip((column.title for column in COLUMNS), cells_of(each), strict=True)) for each in shown]
         print_table(columns, [[row[column.title] for column in columns] for row in cells])
     else:
-        print_lines("No server fails." if failing else "No server was announced yet.")
+        none = "No server fails." if failing else "No server was announced yet."
+        print_lines(none if known else f"{none} {FIRST_SERVERS}")
     if not (failing or is_one):
         print_lines(*footer(known, answer))
     print_lines(*problems(shown))
@@ -312,7 +324,7 @@ def footer(known: Sequence[Set], answer: Row) -> list[str]:
     states = ", ".join(f"{count:,} {word}" for word, count in counts)
     parts = [f"{len(rows):,} server{'' if len(rows) == 1 else 's'}: {states}"] if rows else []
     if backlog["due"]:
-        parts.append(f"{backlog['due']:,} reconciliations due, the first for {backlog['overdue_s']:,.0f} s")
+        parts.append(f"{backlog['due']:,} reconciliations due, the first for {span(backlog['overdue_s'])}")
     if backlog["dead_letters"]:
         parts.append(f"{backlog['dead_letters']:,} dead letters")
     if changed := [row["server_id"] for row in rows if row["unaccepted"]]:

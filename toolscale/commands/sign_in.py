@@ -130,7 +130,7 @@ def sign_ins(
         print_json(found)
         return
     if not found:
-        print_lines("Nobody is signed in to a server.")
+        print_lines("Nobody is signed in to a server. `toolscale login SERVER` signs in.")
         return
     rows = [
         [

@@ -21,7 +21,7 @@ from toolscale.commands.options import (
     complete_server,
     key_and_value,
 )
-from toolscale.console import Column, err, out, print_json, print_notes, print_table, thousands, working
+from toolscale.console import FIRST_SERVERS, Column, err, out, print_json, print_notes, print_table, thousands, working
 
 Object = dict[str, Any]
 Detail = Literal["summary", "detailed", "full", "auto"]
@@ -84,10 +84,13 @@ def print_tools(answer: Object) -> None:
     for warning in answer.get("warnings", []):
         print_notes(printable(warning))
     metrics = answer["token_metrics"]
-    if answer["tools"] and metrics["baseline_tokens"]:
-        cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
-        saved = f"{metrics['savings_percentage']} % saved ({metrics['encoding']}, wire form)"
-        out.print(f"{cost}: {saved}")
+    if not metrics["baseline_tokens"] and not answer["tools"]:
+        print_notes(FIRST_SERVERS)
+    tokens = sum(tool.get("token_count") or 0 for tool in answer["tools"])  # the sum of the column
+    if tokens and metrics["baseline_tokens"]:
+        baseline = max(metrics["baseline_tokens"], tokens)
+        saved = f"{100 * (1 - tokens / baseline):.4g} % saved ({metrics['encoding']}, wire form)"
+        out.print(f"{tokens:,} tokens in place of {baseline:,}: {saved}")
 
 
 def describe(

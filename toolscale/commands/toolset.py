@@ -75,7 +75,7 @@ def list_toolsets(
     if rows:
         print_table(tuple(map(Column, ("toolset", "entries", "budget", "purpose"))), rows)
     else:
-        print_lines("There is no toolset.")
+        print_lines("There is no toolset. `toolscale toolset create NAME SERVER` writes one.")
 
 
 @command(toolset_app, "delete", "toolscale toolset delete dev")

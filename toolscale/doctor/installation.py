@@ -41,7 +41,7 @@ _ALIKE = 0.8
 
 
 class Finding(BaseModel):
-    """The state of one subject; `advice` names the repair and is empty for `ok`."""
+    """The state of one subject; `advice` names the repair, or a next step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,9 +51,9 @@ class Finding(BaseModel):
     advice: str = ""
 
 
-def ok(about: str, found: str) -> Finding:
+def ok(about: str, found: str, advice: str = "") -> Finding:
     """Return a finding without a problem."""
-    return Finding(about=about, level="ok", found=found)
+    return Finding(about=about, level="ok", found=found, advice=advice)
 
 
 def warning(about: str, found: str, advice: str) -> Finding:

@@ -24,6 +24,7 @@ from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.intents.intents import open_intents
 from shared.settings import Settings
 from toolscale.client.background import service_url
+from toolscale.console import FIRST_SERVERS
 from toolscale.doctor.installation import Finding, ok, problem, warning
 from workers.upkeep.audit import differences
 
@@ -54,7 +55,7 @@ def check_intents(settings: Settings) -> Iterator[Finding]:
     wrong = [server_id for server_id in failed if server_id not in waiting]
     overdue = [intent for intent in known if intent.due_at is not None and intent.due_at < time.time() - OVERDUE_S]
     installing = [intent.server_id for intent in known if intent.is_installing]
-    yield ok("servers", f"{len(known)} announced")
+    yield ok("servers", f"{len(known)} announced", "" if known else FIRST_SERVERS)
     if installing:
         yield ok("servers", f"{len(installing)} installing: {', '.join(installing[:5])}")
     if waiting:

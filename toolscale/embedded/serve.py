@@ -105,9 +105,11 @@ def _hold(settings: Settings) -> AbstractContextManager[object]:
             break
         held = try_hold(settings.data_dir, _FREE_WITHIN_S)
     if held is None:
+        instance = read_instance(settings.data_dir)
+        served_at = f", and serves it at {instance.url}" if instance else ""
         raise IndexHeld(
-            f"another Toolscale process uses {settings.data_dir}: connect to that process over HTTP or by "
-            "`toolscale serve --stdio`, use another data directory, or share a Qdrant server by QDRANT_URL"
+            f"another Toolscale process uses {settings.data_dir}{served_at}: connect to that process over HTTP or by "
+            "`toolscale serve --stdio`, use another --data-dir, or share a Qdrant server by QDRANT_URL"
         )
     return held
 

@@ -41,7 +41,7 @@ from shared.upstream.log import log_directory
 from shared.upstream.mcp_json import Config, read_config
 from shared.upstream.sign_ins import open_sign_ins
 from toolscale.client.instance import is_published
-from toolscale.console import err, print_notes
+from toolscale.console import FIRST_SERVERS, err, print_notes
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
@@ -55,6 +55,7 @@ from workers.notifications.supervisor import listeners_running
 if TYPE_CHECKING:
     from query.early import Listed
     from query.listener import HttpListener
+    from shared.intents.intents import Intents
     from toolscale.client.instance import Instance
 
 IDLE_CHECK_S = 10.0
@@ -162,7 +163,7 @@ def answer(
         if instance.is_background:
             beside.enter_context(every(IDLE_CHECK_S, end_if_unused, "idle_check_failed"))
         else:
-            print_notes(connection_help(http.url, settings))
+            print_notes(connection_help(http.url, settings), *_first_step(intents))
         if err.is_terminal:  # elsewhere the log has an event for each listing
             beside.enter_context(report_startup(embedded, catalogue, _print))
         tune_interpreter()
@@ -171,6 +172,10 @@ def answer(
 
 def _print(line: str) -> None:
     print_notes(printable(line))
+
+
+def _first_step(intents: Intents) -> list[str]:
+    return [] if any(intents.intents()) else [f"The catalogue has no server yet. {FIRST_SERVERS}", ""]
 
 
 def connection_help(url: str, settings: Settings) -> str:

@@ -11,7 +11,7 @@ import uvicorn
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from query.caller import OPERATOR
@@ -60,6 +60,16 @@ class Startup:
         body = {"status": "starting", "doing": self.doing}
         return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
+    def page(self) -> Response:
+        """Return a page with the present step, which the browser loads again until the service answers."""
+        html = (
+            '<!doctype html><html lang="en"><meta charset="utf-8">'
+            f'<meta http-equiv="refresh" content="{RETRY_AFTER_S}">'
+            f"<title>Toolscale</title><h1>Toolscale starts</h1><p>{self.doing} ...</p></html>"
+        )
+        headers = {"Retry-After": str(RETRY_AFTER_S), "Content-Security-Policy": "default-src 'none'"}
+        return Response(html, 503, headers | {"Cache-Control": "no-store"}, "text/html")
+
 
 @contextmanager
 def answering(listener: HttpListener, startup: Startup, instance: Instance, use: Use) -> Generator[None]:
@@ -94,8 +104,9 @@ def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> 
         async with manager.run():
             yield
 
-    async def unavailable(_: Request) -> JSONResponse:
-        return startup.response()
+    async def unavailable(request: Request) -> Response:
+        is_page = request.method == "GET" and request.url.path.strip("/").partition("/")[0] in ("", "ui")
+        return startup.page() if is_page else startup.response()
 
     early = _EarlyAnswers(StreamableHTTPASGIApp(manager), startup, listener)
     mcp, rest = Route(MCP_PATH, early, methods=["POST"]), Route("/{path:path}", unavailable, methods=_METHODS)

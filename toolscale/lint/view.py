@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rich.text import Text
+
 from shared.quoting import encodable, printable
 from shared.text.tokens import DESCRIPTION, NAME, PROFILE
-from toolscale.console import Column, number_columns, out, print_table, thousands
+from toolscale.console import Column, number_columns, out, print_lines, print_table, thousands
 from toolscale.lint.findings import LEVELS, RULES, Finding
 from toolscale.lint.rules import LintReport, corpus
+
+# Columns of a terminal, up to which a finding has a line in place of a row.
+_NARROW = 100
 
 VERSION = "2.1.0"
 # A program has a zero among its first bytes.
@@ -67,8 +72,17 @@ def print_report(report: LintReport) -> None:
         print_table((*columns, Column("largest parameter")), tools)
         out.print()
     if report.findings:
-        findings = [(each.level, each.place, each.rule, printable(each.message)) for each in report.findings]
-        print_table(tuple(map(Column, ("level", "tool", "rule", "finding"))), findings)
+        if out.width > _NARROW:
+            findings = [(each.level, each.place, each.rule, printable(each.message)) for each in report.findings]
+            print_table(tuple(map(Column, ("level", "tool", "rule", "finding"))), findings)
+        else:  # columns would fold each finding over several lines
+            for each in report.findings:
+                line = Text(f"{each.level} {each.place} {each.rule}: {printable(each.message)}")
+                line.truncate(out.width, overflow="ellipsis")
+                print_lines(line)
+        out.print()
+        by_rule = Counter(finding.rule for finding in report.findings).most_common()
+        print_table(number_columns("rule", "findings"), [(rule, thousands(count)) for rule, count in by_rule])
         out.print()
     out.print(summary(report))
 

@@ -165,7 +165,7 @@ def _sections(document: Object, file: ClientFile, machine: Machine) -> Iterator[
             servers = None if key in form.unknown else _by_name(value)
             if servers is None and value is not None:
                 raise ConfigInvalid(f"{file.path}: {key} {UNKNOWN}")
-            if servers:
+            if servers is not None:
                 disabled = _disabled(file, document, servers, machine)
                 client = Client.OPENCODE if form is CLIENTS[Client.OPENCODE] else file.client
                 denied = _denied(client, document, servers, file.project, machine)

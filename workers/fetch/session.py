@@ -32,7 +32,7 @@ from shared.upstream.masking import Mask
 from shared.upstream.odd_results import readable
 from shared.upstream.opening import HANDSHAKE, PROBE, open_client
 from shared.upstream.replay import Recorder, Recording, Repetition
-from shared.upstream.session import FOREIGN_ERRORS, SessionState, timeout_error, to_server_error
+from shared.upstream.session import FOREIGN_ERRORS, Allowance, SessionState, timeout_error, to_server_error
 from shared.upstream.target import HttpTarget, StdioTarget, Target, credentials_of, secrets_of
 from workers.fetch.definitions import MAX_NAMED, Limits, ListingBuilder
 from workers.fetch.turns import FetchInterrupted, interruptible
@@ -160,6 +160,7 @@ async def _fetch(
         secrets_of(target),
         may_hold_large=partial(wait.is_over, process),
         on_started=on_started,
+        allowance=_ListingAllowance(),
         recorder=recorder,
         login=target.tokens.login if isinstance(target, HttpTarget) and target.tokens else "",
     )
@@ -191,6 +192,13 @@ async def _fetch(
         return listing
     reason = "no slot for a large list became free" if wait.timed_out else "this process ends"
     raise FetchInterrupted(f"{server_id}: interrupted, since {reason}")
+
+
+class _ListingAllowance(Allowance):
+    """What a server may send during a listing: an installer may write thousands of lines before it."""
+
+    AT_ONCE = 5_000.0
+    BYTES = 256 << 10
 
 
 class _SlotWait:
@@ -313,6 +321,8 @@ class RawToolInterceptor:
         """Record the request, to recognise its response."""
         if isinstance(outgoing.message, JSONRPCRequest):
             self._methods[str(outgoing.message.id)] = outgoing.message.method
+            if self._state.allowance:
+                self._state.allowance.begin(outgoing.message.id)
 
     def received(self, incoming: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return the message for the session in place of this one."""
@@ -339,6 +349,8 @@ class RawToolInterceptor:
 
     def _note_response(self, request_id: str | int | None) -> str | None:
         method = self._methods.get(str(request_id))
+        if self._state.allowance and request_id is not None:
+            self._state.allowance.end(request_id)
         wrong = f"answered a request that was never sent (id {self._state.quote(str(request_id))})"
         self._state.protocol_violation = None if method else wrong
         return method

@@ -83,6 +83,7 @@ def stopped_record(before: ServerRecord, intent: Intent, revision: int) -> Serve
     return before.model_copy(
         update={
             "status": "stopped",
+            "stopped_at": before.stopped_at or time.time(),
             "next_reconcile_at": None,
             "groups": intent.announcement.groups,
             "source": intent.source,
@@ -203,6 +204,7 @@ def _put_failed(
     changes = {
         "endpoint": intent.announcement.endpoint,
         "status": status,
+        "stopped_at": time.time() if status == "stopped" else None,
         "groups": groups,
         "source": intent.source,
         "generation": intent.desired,

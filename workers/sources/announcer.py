@@ -8,7 +8,7 @@ The intents carry the name of their source, and outlive this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,10 +42,15 @@ Emit = Callable[[ServerEvent], Intent]
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that should run; a changed `fingerprint`, for example after a restart, announces it again."""
+    """A server that should run; a changed `fingerprint`, for example after a restart, announces it again.
+
+    Servers of one id are replicas if they have one `owner`. Of several owners, the first has it: `since` sorts them.
+    """
 
     announcement: ServerAnnouncement
     fingerprint: object
+    owner: str = ""
+    since: str = ""
 
 
 class SourceAnnouncer:
@@ -67,7 +72,8 @@ class SourceAnnouncer:
 
         A server that this process has announced is announced again only if it, or its intent, changed.
         """
-        wanted, recorded = _by_id(running), self._recorded()
+        recorded = self._recorded()
+        wanted, rivals = self._owned(running, recorded)
         changed = [
             server
             for server_id, server in wanted.items()
@@ -75,13 +81,59 @@ class SourceAnnouncer:
             or (intent := recorded.get(server_id)) is None
             or (intent.status, intent.announcement) != ("running", server.announcement)
         ]
-        return self._emit_all(changed, {*wanted, *kept}, recorded.values())
+        emitted = self._emit_all(changed, {*wanted, *kept}, recorded.values())
+        for server in rivals:
+            self._refuse(server, wanted[server.announcement.server_id])
+        return emitted
 
     def recheck(self, running: Iterable[Running], kept: Collection[str] = ()) -> list[Intent]:
         """Announce servers without an intent of this source, and take down those that are neither running nor kept."""
-        wanted, recorded = _by_id(running), self._recorded()
+        recorded = self._recorded()
+        wanted, _ = self._owned(running, recorded)
         missing = [server for server_id, server in wanted.items() if server_id not in recorded]
         return self._emit_all(missing, {*wanted, *kept}, recorded.values())
+
+    def _owned(
+        self, running: Iterable[Running], recorded: Mapping[str, Intent]
+    ) -> tuple[dict[str, Running], list[Running]]:
+        """Return the first server of each id, and those with its id and another owner.
+
+        The owner that was announced stays the owner, also where its server was replaced by a newer one.
+        """
+
+        def rank(server: Running) -> tuple[bool, str]:
+            server_id = server.announcement.server_id
+            before, intent = self._announced.get(server_id), recorded.get(server_id)
+            if before:
+                return before.owner != server.owner, server.since
+            return bool(intent and intent.announcement != server.announcement), server.since
+
+        wanted: dict[str, Running] = {}
+        ranked = sorted(running, key=rank)
+        rivals = [each for each in ranked if wanted.setdefault(each.announcement.server_id, each).owner != each.owner]
+        return wanted, rivals
+
+    def _refuse(self, rival: Running, first: Running) -> None:
+        """Store and log an announcement of an id that another owner has; the owner's server shows it as a conflict."""
+        server_id = first.announcement.server_id
+        intent = self._intents.intent(server_id)
+        if intent is None or intent.status != "running":  # then an event would give it to the rival
+            return
+        event = ServerUp(source=f"{self._source}/{rival.owner}", data=rival.announcement)
+        try:
+            self._emit(event)
+        except EventInvalid:
+            reason = (
+                f"{rival.owner} announces {server_id!r} too, which {first.owner} announced first; it needs another id"
+            )
+            self._report(event, EventInvalid("data.server_id", reason))
+
+    def _report(self, event: ServerUp, error: EventInvalid) -> None:
+        server_id = event.data.server_id
+        if (server_id, error.reason) not in self._reported:
+            self._reported.add((server_id, error.reason))
+            self._intents.add_dead_letter(str(error), event.model_dump_json())
+            _log.warning("server_not_announced", origin=event.source, server=server_id, reason=error.reason)
 
     def _recorded(self) -> dict[str, Intent]:
         return {intent.server_id: intent for intent in self._intents.intents() if intent.source == self._source}
@@ -101,10 +153,7 @@ class SourceAnnouncer:
                 emitted.append(self._emit(event))
                 self._announced[server_id] = server
             except EventInvalid as error:
-                if (server_id, error.reason) not in self._reported:
-                    self._reported.add((server_id, error.reason))
-                    self._intents.add_dead_letter(str(error), event.model_dump_json())
-                    _log.warning("server_not_announced", origin=self._source, server=server_id, reason=error.reason)
+                self._report(event, error)
         for intent in recorded:
             if intent.status == "running" and intent.server_id not in kept:
                 down = ServerDown(source=self._source, data=ServerRef(server_id=intent.server_id))
@@ -138,14 +187,6 @@ def running(config: Config) -> list[Running]:
         Running(announcement, (config.targets.get(announcement.server_id), config.options.get(announcement.server_id)))
         for announcement in config.announcements
     ]
-
-
-def _by_id(running: Iterable[Running]) -> dict[str, Running]:
-    """Return the first server of each id: replicas of a server are one server."""
-    by_id: dict[str, Running] = {}
-    for server in running:
-        by_id.setdefault(server.announcement.server_id, server)
-    return by_id
 
 
 class SourceUnavailable(Retryable):

@@ -44,6 +44,7 @@ class _Metadata(BaseModel):
     name: str
     namespace: str = "default"
     uid: str
+    created: str = Field(default="", alias="creationTimestamp")
     generation: int | None = None
     annotations: dict[str, str] = Field(default_factory=dict[str, str])
 
@@ -136,7 +137,10 @@ def _running(
     }
     announcement = announcements.read(f"{metadata.namespace}/{metadata.name}", data)
     # a replaced or changed object may offer other tools at the same address
-    return Running(announcement, (metadata.uid, metadata.generation)) if announcement else None
+    if announcement is None:
+        return None
+    owner = f"namespace {metadata.namespace}"  # a tenant of the cluster, whose servers another one must not take
+    return Running(announcement, (metadata.uid, metadata.generation), owner, metadata.created)
 
 
 SERVICES = ResourceKind(KUBERNETES_SOURCE, "/api/v1/services", _service)
