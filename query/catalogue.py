@@ -16,6 +16,7 @@ from query.records import Ledger, Run, run_behind, run_now
 from query.search.ranking import NO_MATCH_THRESHOLD, category_vectors
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
+from shared.catalog import DEFAULT_ENCODING
 from shared.errors import FollowedConfigUnavailable, IntentsUnavailable, ModelUnavailable
 from shared.index.versions import active_index
 from shared.service.every import every
@@ -47,7 +48,7 @@ class Catalogue:
     index: ToolIndex
     embedder: Embedder
     ledger: Ledger
-    encoding: Encoding = "cl100k_base"
+    encoding: Encoding = DEFAULT_ENCODING
     no_match_threshold: float = NO_MATCH_THRESHOLD
     current_version: Callable[[], OpenVersion] | None = None
     is_filled: Callable[[bool], bool] = lambda _: True

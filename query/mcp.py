@@ -67,7 +67,6 @@ from query.resources import Resources
 from query.tool import (
     CATALOGUE_UNREACHABLE,
     CURSOR_STORE_UNAVAILABLE,
-    PAGING_ARGUMENTS,
     ToolCallContext,
     ToolHandler,
     definition_of,
@@ -519,8 +518,8 @@ async def page_of_result(handler: ToolHandler, context: ToolCallContext, policy:
     if handler.paging == "foreign":
         reader = Reader(context.caller.name, CALL_TOOL_NAME)
         return await _paginated(await handler.call(context), reader, policy.budget(), policy.kept)
-    paging_arguments = {name: value for name, value in context.arguments.items() if name in PAGING_ARGUMENTS}
-    tool_arguments = {name: value for name, value in context.arguments.items() if name not in PAGING_ARGUMENTS}
+    paging_arguments = {name: value for name, value in context.arguments.items() if name in PagedRequest.model_fields}
+    tool_arguments = {name: value for name, value in context.arguments.items() if name not in PagedRequest.model_fields}
     try:
         request = PagedRequest.model_validate(paging_arguments)
     except ValidationError as error:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Encoding = Literal["cl100k_base", "o200k_base", "heuristic"]
 
 ENCODINGS: tuple[Encoding, ...] = ("cl100k_base", "o200k_base", "heuristic")
+DEFAULT_ENCODING: Encoding = "cl100k_base"
+"""What an answer counts tokens in where it names no encoding."""
 
 Form = Literal["wire", "model"]
 """`wire` is a tool as `tools/list` sends it; `model` is what a model API receives: name, description, input schema."""

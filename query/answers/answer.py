@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
 from itertools import accumulate, islice, takewhile
+from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import structlog
@@ -297,7 +298,7 @@ class FindResponse(BaseModel):
     keywords_only: bool | None = None
     """True: searched without the embedding model."""
     token_metrics: TokenMetrics
-    warnings: list[str]
+    warnings: list[str] = Field(default=[], exclude_if=not_)
     next_cursor: str | None = Field(default=None, alias="nextCursor")
     """More tools: ask the same again with it as cursor."""
 

@@ -6,13 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from query.kept import Kept, open_kept
-from shared.catalog import Encoding
+from shared.catalog import DEFAULT_ENCODING, Encoding
 from shared.errors import AssetInvalid, CountFailed
 from shared.text.tokens import Counter, counter, estimate, is_estimate
 
@@ -57,6 +58,10 @@ def without_empty(arguments: Mapping[str, Any], names: set[str]) -> dict[str, An
     return {name: value for name, value in arguments.items() if name not in names or value not in (None, "", [])}
 
 
+ArgumentT = TypeVar("ArgumentT")
+Unlisted = Annotated[ArgumentT, SkipJsonSchema()]
+"""An argument that is accepted, and that `tools/list` leaves out: few agents need it, and each pays for each word."""
+
 MaxTokens = Annotated[int, Field(ge=MIN_TOKENS)]
 CursorText = Annotated[str, Field(max_length=200)]
 
@@ -64,10 +69,9 @@ CursorText = Annotated[str, Field(max_length=200)]
 class PagedRequest(ToolRequest):
     """The arguments of a built-in tool for the size of its response and for the next page."""
 
-    max_tokens: MaxTokens | None = None
-    """For a shorter answer."""
+    max_tokens: Unlisted[MaxTokens | None] = None
     cursor: CursorText | None = None
-    """nextCursor of the answer before."""
+    """nextCursor of the last answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class ResponsePolicy:
     kept: Kept = field(default_factory=Kept)
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
-    encoding: Encoding = "cl100k_base"
+    encoding: Encoding = DEFAULT_ENCODING
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
         """Return the budget of one response: the smaller of the caller's and the operator's limit."""

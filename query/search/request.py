@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from query.answers.budget import CursorText, MaxTokens, ToolRequest
+from query.answers.budget import CursorText, MaxTokens, ToolRequest, Unlisted
 from query.replicas import MAX_NAMESAKES, split_name, without_digest
 from shared.catalog import Encoding, Scope, point_id
 from shared.settings import ResponseMode
@@ -56,12 +56,12 @@ class FindRequest(ToolRequest):
     """Not these tools, named as in an answer."""
     detail: ResponseMode | None = None
     """auto: detailed if that fits; full: every field."""
-    encoding: Encoding | None = None
-    """To count tokens in."""
-    max_tokens: MaxTokens | None = None
-    """For a shorter answer."""
+    encoding: Unlisted[Encoding | None] = None
+    """What the tokens are counted in."""
+    max_tokens: Unlisted[MaxTokens | None] = None
+    """The most tokens of the answer."""
     cursor: CursorText | None = None
-    """nextCursor of the answer before."""
+    """nextCursor of the last answer."""
 
     @model_validator(mode="after")
     def _says_something(self) -> FindRequest:

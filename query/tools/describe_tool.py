@@ -9,15 +9,16 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from query.answers.answer import FoundTool, to_found_tool
-from query.answers.budget import ToolRequest
+from query.answers.budget import ToolRequest, Unlisted
 from query.caller import Caller
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
+from query.records import StatedEncoding
 from query.replicas import Replicated, Serving, servings
 from query.search.request import ToolName
 from query.tool import ALWAYS_LOADED, CatalogueTool, input_schema, output_schema
 from query.turns import give_way
-from shared.catalog import Encoding, Scope
+from shared.catalog import DEFAULT_ENCODING, Encoding, Scope
 from shared.errors import ToolNotFound
 from shared.text.tokens import is_estimate
 
@@ -31,8 +32,8 @@ class DescribeRequest(ToolRequest):
     """`server:tool`, or another name of an answer."""
     detail: Literal["detailed", "full"] = "detailed"
     """full: every field."""
-    encoding: Encoding | None = None
-    """To count tokens in."""
+    encoding: Unlisted[Encoding | None] = None
+    """What token_count is in."""
 
     @property
     def distinct(self) -> list[str]:
@@ -57,8 +58,7 @@ class DescribeResponse(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     tools: list[FoundTool]
-    encoding: Encoding
-    """What token_count is in."""
+    encoding: StatedEncoding = DEFAULT_ENCODING
     estimated: bool | None = None
     """True: token_count is an estimate."""
     not_found: list[NotDescribed] | None = None

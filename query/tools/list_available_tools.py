@@ -34,18 +34,19 @@ from query.answers.answer import (
     shown_definition,
     tool_info,
 )
-from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, most_that_fit
+from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, Unlisted, most_that_fit
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
 from query.kept import LONGEST_NAME, Recent
+from query.records import stated_encoding
 from query.replicas import ReplicaSets, Replicated, servings
 from query.search.request import ToolNames, filter_warnings, intersection
 from query.tool import CatalogueTool, input_schema
 from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id
 from shared.errors import BudgetTooSmall, CursorsUnavailable
 from shared.index.tools import ToolIndex
-from shared.text.tokens import PROFILE, is_estimate, json_text
+from shared.text.tokens import PROFILE, json_text
 
 # Tools read for one page; more hardly fit any budget, except as names.
 READ_TOOLS = 250
@@ -69,10 +70,12 @@ class ListRequest(ToolRequest):
     groups: ToolNames | None = None
     """Only tools of these groups."""
     detail: ListDetail = _SHORTEST
-    encoding: Encoding | None = None
-    max_tokens: MaxTokens | None = None
+    encoding: Unlisted[Encoding | None] = None
+    """What the tokens are counted in."""
+    max_tokens: Unlisted[MaxTokens | None] = None
+    """The most tokens of the answer."""
     cursor: CursorText | None = None
-    """nextCursor of the answer before."""
+    """nextCursor of the last answer."""
 
     def narrow(self, allowed: Scope) -> Scope:
         """Return the part of the allowed scope that this request names."""
@@ -292,10 +295,9 @@ def _response(page: _ToolsInOrder, detail: ListDetail, count: int, *, is_shorter
     response: dict[str, Any] = {
         "toolsByServer": [_object(server) for server in _listed_servers(page, count, detail)],
         "meta": _object(page.meta),
-        "encoding": page.encoding,
         "profile": PROFILE,
+        **stated_encoding(page.encoding),
     }
-    response |= {"estimated": True} if is_estimate(page.encoding) else {}
     warnings = [*page.warnings, *([NAMES_ONLY] if is_shorter else [])]
     if not page.is_all(count):
         response |= {"nextCursor": page.cursor} if page.cursor else {}

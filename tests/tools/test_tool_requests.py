@@ -17,7 +17,9 @@ from query.tools.describe_tool import DescribeRequest
 from query.tools.get_active_toolset import ToolsetRequest
 from query.tools.get_savings_report import SavingsRequest
 from query.tools.list_available_tools import ListRequest
-from query.tools.registry import BUILTIN_TOOLS
+from query.tools.registry import builtin_definitions
+from shared.catalog import DEFAULT_ENCODING
+from shared.text.tokens import counter, json_text
 from tests.support.calling import catalogue_of, text_of, upstreams_to
 from tests.support.fakes import make_tool
 
@@ -117,10 +119,8 @@ async def test_a_list_that_is_too_long_is_rejected_with_its_limit(
     assert text_of(result).startswith(limit)
 
 
-def test_the_schemas_have_the_limits_of_lists() -> None:
-    schemas = {handler.tool.name: handler.tool.input_schema["properties"] for handler in BUILTIN_TOOLS}
-    find = schemas["find_tool"]
+def test_the_schemas_name_no_limits_and_nothing_that_few_agents_need() -> None:
+    text = json_text([tool.for_model() for tool in builtin_definitions()])
 
-    assert find["tool_description"]["anyOf"][1]["maxItems"] == 20
-    assert find["tool_keywords"]["anyOf"][1]["maxItems"] == 50
-    assert schemas["list_available_tools"]["servers"]["maxItems"] == find["exclude"]["maxItems"] == 200
+    assert not [word for word in ("maxItems", "minimum", "encoding", "max_tokens") if word in text]
+    assert counter(DEFAULT_ENCODING)(text) <= 850

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
+from shared.catalog import DEFAULT_ENCODING
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.client.service import open_service
@@ -86,7 +87,7 @@ def print_tools(answer: Object) -> None:
     metrics = answer["token_metrics"]
     if answer["tools"] and metrics["baseline_tokens"]:
         cost = f"{metrics['returned_tokens']:,} tokens in place of {metrics['baseline_tokens']:,}"
-        saved = f"{metrics['savings_percentage']} % saved ({metrics['encoding']}, wire form)"
+        saved = f"{metrics['savings_percentage']} % saved ({metrics.get('encoding', DEFAULT_ENCODING)}, wire form)"
         out.print(f"{cost}: {saved}")
 
 
