@@ -13,7 +13,7 @@ import structlog
 from query.answers.budget import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
-from query.search.ranking import NO_MATCH_THRESHOLD, category_vectors
+from query.search.ranking import CATEGORIES, NO_MATCH_THRESHOLD
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
 from shared.catalog import DEFAULT_ENCODING
@@ -217,6 +217,6 @@ def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Gen
 def _load(embedder: Embedder) -> None:
     """Load the model and embed the tool categories, so that the first caller does not wait for seconds."""
     try:
-        category_vectors(embedder)
+        CATEGORIES.of(embedder)
     except ModelUnavailable as error:
         _log.error("model_unavailable", model=embedder.model, reason=str(error))

@@ -71,7 +71,7 @@ class PagedRequest(ToolRequest):
 
     max_tokens: Unlisted[MaxTokens | None] = None
     cursor: CursorText | None = None
-    """nextCursor of the last answer."""
+    """nextCursor."""
 
 
 @dataclass(frozen=True, slots=True)

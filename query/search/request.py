@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from query.answers.budget import CursorText, MaxTokens, ToolRequest, Unlisted
 from query.replicas import MAX_NAMESAKES, split_name, without_digest
@@ -42,18 +42,20 @@ class FindRequest(ToolRequest):
 
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""
-    tool_keywords: KeywordText | Annotated[list[KeywordText], Field(max_length=50)] | None = None
+    tool_keywords: Annotated[
+        KeywordText | Annotated[list[KeywordText], Field(max_length=50)] | None, WithJsonSchema({"type": "string"})
+    ] = None
     """Words likely in its name or parameters."""
     limit: Annotated[int, Field(ge=1, le=50)] = 8
     """At most this many tools."""
     servers: ToolNames | None = None
     """Only these servers."""
     groups: ToolNames | None = None
-    """Only tools of these groups."""
+    """Only these groups."""
     read_only: bool = False
     """Only tools declared to change nothing."""
     exclude: ToolNames | None = None
-    """Not these tools, named as in an answer."""
+    """Not these, named as in an answer."""
     detail: ResponseMode | None = None
     """auto: detailed if that fits; full: every field."""
     encoding: Unlisted[Encoding | None] = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from query.answers.answer import FoundTool, to_found_tool
 from query.answers.budget import ToolRequest, Unlisted
@@ -28,8 +28,11 @@ _log = structlog.get_logger()
 class DescribeRequest(ToolRequest):
     """The names of the tools to describe, and the detail level."""
 
-    names: ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)]
-    """`server:tool`, or another name of an answer."""
+    names: Annotated[
+        ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)],
+        WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+    ]
+    """As in an answer: `server:tool`."""
     detail: Literal["detailed", "full"] = "detailed"
     """full: every field."""
     encoding: Unlisted[Encoding | None] = None

@@ -68,14 +68,14 @@ class ListRequest(ToolRequest):
     servers: ToolNames | None = None
     """Only these servers."""
     groups: ToolNames | None = None
-    """Only tools of these groups."""
+    """Only these groups."""
     detail: ListDetail = _SHORTEST
     encoding: Unlisted[Encoding | None] = None
     """What the tokens are counted in."""
     max_tokens: Unlisted[MaxTokens | None] = None
     """The most tokens of the answer."""
     cursor: CursorText | None = None
-    """nextCursor of the last answer."""
+    """nextCursor."""
 
     def narrow(self, allowed: Scope) -> Scope:
         """Return the part of the allowed scope that this request names."""
