@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -39,6 +39,8 @@ ToolNames = Annotated[list[ToolName], Field(max_length=200), BeforeValidator(_as
 
 class FindRequest(ToolRequest):
     """The search, its filters and its detail level. At least one description or keyword is not blank."""
+
+    aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("query", "task", "description"), "tool_description")
 
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""
