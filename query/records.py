@@ -151,10 +151,10 @@ class Ledger:
         self._renew()
         return self.records(scope)
 
-    def needing_sign_in(self, scope: Scope) -> list[str]:
-        """Return the servers in the scope without tools that need a sign-in, as of the last refresh."""
-        found = (record for record in self.records(scope) if record.state == "sign-in" and not record.is_listed)
-        return [record.server_id for record in found]
+    def absent(self, scope: Scope) -> list[ServerRecord]:
+        """Return the servers in the scope whose tools cannot be found now, sorted by id, as of the last refresh."""
+        of_status = {status: replace(scope, status=status) for status in get_args(Status)}
+        return [record for record in self._records.absent if of_status[record.status].admits(record)]
 
     def records(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
@@ -288,6 +288,12 @@ class Records:
     def are_running(self) -> bool:
         """Whether there are servers, and all run."""
         return bool(self.by_id) and all(record.status == "running" for record in self.by_id.values())
+
+    @cached_property
+    def absent(self) -> Sequence[ServerRecord]:
+        """The servers whose tools cannot be found: not listed yet, not reached, or not running."""
+        absent = (record for record in self.by_id.values() if record.status != "running" or not record.is_listed)
+        return sorted(absent, key=lambda record: record.server_id)
 
     def costs(self, encoding: Encoding) -> Mapping[str, Baseline]:
         """Return the cost of each server's tools."""

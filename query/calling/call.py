@@ -27,6 +27,7 @@ from mcp_types import (
 from pydantic import Field, TypeAdapter, model_validator
 from typing_extensions import override
 
+from query.absent import absence
 from query.answers.budget import ToolRequest, without_empty
 from query.caller import Caller
 from query.calling.limits import CallExchange
@@ -177,7 +178,7 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
     if not records:
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
-        raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
+        raise ServerNotRunning(tool.server_id, absence(records[0]))
     return permitted_tool(tool, records, caller, catalogue)
 
 

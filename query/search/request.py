@@ -132,9 +132,9 @@ def excluded_definitions(
 def filter_warnings(
     servers: Sequence[str] | None, groups: Sequence[str] | None, allowed: Scope, ledger: Ledger
 ) -> list[str]:
-    """Return sentences about these servers and groups without a tool of the allowed scope, as of the last refresh.
+    """Return sentences about those of these servers and groups that the allowed scope does not have.
 
-    An unknown name comes with the nearest names of the scope.
+    As of the last refresh; each comes with the nearest names of the scope.
     """
     return [
         *_shortened(_server_warnings(servers or (), allowed, ledger)),
@@ -143,17 +143,9 @@ def filter_warnings(
 
 
 def _server_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> list[str]:
-    statuses = {name: _status(name, allowed, ledger) for name in names}
-    unknown = [name for name, status in statuses.items() if status is None]
+    unknown = [name for name in names if not _is_known(name, allowed, ledger)]
     known = [record.server_id for record in ledger.records(allowed)] if unknown else []
-    return [
-        *(f"There is no server {_nearest(name, known)}." for name in unknown),
-        *(
-            f"The server {name} is {status}, so its tools are not shown."
-            for name, status in statuses.items()
-            if status not in (None, "running")
-        ),
-    ]
+    return [f"There is no server {_nearest(name, known)}." for name in unknown]
 
 
 def _group_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> list[str]:
@@ -163,10 +155,10 @@ def _group_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> lis
     return [f"There is no running server in the group {_nearest(name, known)}." for name in unknown]
 
 
-def _status(name: str, allowed: Scope, ledger: Ledger) -> str | None:
-    """Return the status of a server of the scope; None: the scope has no such server."""
+def _is_known(name: str, allowed: Scope, ledger: Ledger) -> bool:
+    """Return whether the scope has a server of this name, of any status."""
     record = ledger.record(name)
-    return record.status if record and replace(allowed, status=record.status).admits(record) else None
+    return bool(record and replace(allowed, status=record.status).admits(record))
 
 
 def _has_servers(group: str, allowed: Scope, ledger: Ledger) -> bool:

@@ -21,6 +21,7 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, Field
 
+from query.absent import absences
 from query.answers.answer import (
     CAMEL_CASE,
     ContextInfo,
@@ -247,8 +248,13 @@ def _tools_after(
         total=total,
         meta=context_meta(total, possible),
         revision=revision,
-        # the first page has named the unknown filters
-        warnings=[] if after else filter_warnings(request.servers, request.groups, allowed, ledger),
+        # the first page has named the unknown filters, and the servers without tools
+        warnings=[]
+        if after
+        else [
+            *filter_warnings(request.servers, request.groups, allowed, ledger),
+            *absences(ledger.absent(scope), request.servers or (), all_unreached=True),
+        ],
         cursor=LONGEST_NAME,
     )
 

@@ -103,7 +103,7 @@ def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
 
     assert bool(answer.tools) == (not answer.no_match)
     assert bool(answer.nearest) == bool(answer.no_match)
-    assert set(answer.nearest or ()) <= {tool.qualified_name for tool in fleet}
+    assert {line.split(": ")[0] for line in answer.nearest or ()} <= {tool.qualified_name for tool in fleet}
 
 
 @given(fleets, phrases, thresholds, st.integers(1, 7))

@@ -116,7 +116,7 @@ async def test_a_tool_outside_the_toolset_is_as_unknown_to_a_call_as_one_that_do
     assert outside.is_error
     assert nowhere.is_error
     assert text_of(outside).replace("zones", "zebra") == text_of(nowhere)
-    assert "is no tool that you may use" not in text_of(inside)
+    assert "There is no tool" not in text_of(inside)
 
 
 @pytest.mark.parametrize("asked", ["zones", "time_zones", "time:zones"])

@@ -81,7 +81,9 @@ def print_tools(answer: Object) -> None:
     if rows:
         print_table((Column("tool"), Column("wire tokens", is_number=True), Column("what it does")), rows)
     if nearest := answer.get("nearest"):
-        out.print(f"No tool fits. The nearest: {', '.join(map(quoted_name, nearest))}")
+        out.print("No tool fits. The nearest:")
+        for line in nearest:
+            out.print(f"  {printable(line)}")
     for warning in answer.get("warnings", []):
         print_notes(printable(warning))
     metrics = answer["token_metrics"]
