@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -77,10 +77,6 @@ def without_empty(arguments: Mapping[str, Any], names: set[str]) -> dict[str, An
     return {name: value for name, value in arguments.items() if name not in names or value not in (None, "", [])}
 
 
-ArgumentT = TypeVar("ArgumentT")
-Unlisted = Annotated[ArgumentT, SkipJsonSchema()]
-"""An argument that is accepted, and that `tools/list` leaves out: few agents need it, and each pays for each word."""
-
 MaxTokens = Annotated[int, Field(ge=MIN_TOKENS)]
 CursorText = Annotated[str, Field(max_length=200)]
 
@@ -88,7 +84,8 @@ CursorText = Annotated[str, Field(max_length=200)]
 class PagedRequest(ToolRequest):
     """The arguments of a built-in tool for the size of its response and for the next page."""
 
-    max_tokens: Unlisted[MaxTokens | None] = None
+    # accepted, and left out of `tools/list`: few agents need it, and each pays for each word
+    max_tokens: SkipJsonSchema[MaxTokens | None] = None
     cursor: CursorText | None = None
     """nextCursor."""
 

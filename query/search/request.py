@@ -10,8 +10,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from query.answers.budget import CursorText, MaxTokens, ToolRequest, Unlisted
+from query.answers.budget import CursorText, MaxTokens, ToolRequest
 from query.replicas import MAX_NAMESAKES, split_name, without_digest
 from shared.catalog import Encoding, Scope, point_id
 from shared.settings import ResponseMode
@@ -60,9 +61,9 @@ class FindRequest(ToolRequest):
     """Not these, named as in an answer."""
     detail: ResponseMode | None = None
     """auto: detailed if that fits; full: every field."""
-    encoding: Unlisted[Encoding | None] = None
+    encoding: SkipJsonSchema[Encoding | None] = None
     """What the tokens are counted in."""
-    max_tokens: Unlisted[MaxTokens | None] = None
+    max_tokens: SkipJsonSchema[MaxTokens | None] = None
     """The most tokens of the answer."""
     cursor: CursorText | None = None
     """nextCursor of the last answer."""

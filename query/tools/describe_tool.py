@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from query.answers.answer import FoundTool, to_found_tool
-from query.answers.budget import ToolRequest, Unlisted
+from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
@@ -35,7 +36,7 @@ class DescribeRequest(ToolRequest):
     """As in an answer: `server:tool`."""
     detail: Literal["detailed", "full"] = "detailed"
     """full: every field."""
-    encoding: Unlisted[Encoding | None] = None
+    encoding: SkipJsonSchema[Encoding | None] = None
     """What token_count is in."""
 
     @property

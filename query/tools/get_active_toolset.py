@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel
+from pydantic.json_schema import SkipJsonSchema
 
 from query.answers.answer import context_meta, tool_info
-from query.answers.budget import ToolRequest, Unlisted
+from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.kept import Recent
 from query.records import stated_encoding
@@ -44,7 +45,7 @@ class ToolsetRequest(ToolRequest):
 
     name: ToolName | None = None
     """Default: yours."""
-    encoding: Unlisted[Encoding | None] = None
+    encoding: SkipJsonSchema[Encoding | None] = None
     """What the tokens are counted in."""
 
 

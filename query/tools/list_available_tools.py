@@ -20,6 +20,7 @@ from typing import Any, Literal
 import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from query.absent import absences
 from query.answers.answer import (
@@ -35,7 +36,7 @@ from query.answers.answer import (
     shown_definition,
     tool_info,
 )
-from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, Unlisted, most_that_fit
+from query.answers.budget import Budget, CursorText, MaxTokens, ToolRequest, most_that_fit
 from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
@@ -71,9 +72,9 @@ class ListRequest(ToolRequest):
     groups: ToolNames | None = None
     """Only these groups."""
     detail: ListDetail = _SHORTEST
-    encoding: Unlisted[Encoding | None] = None
+    encoding: SkipJsonSchema[Encoding | None] = None
     """What the tokens are counted in."""
-    max_tokens: Unlisted[MaxTokens | None] = None
+    max_tokens: SkipJsonSchema[MaxTokens | None] = None
     """The most tokens of the answer."""
     cursor: CursorText | None = None
     """nextCursor."""

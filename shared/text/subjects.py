@@ -41,8 +41,8 @@ def subjects_of(tools: Sequence[ToolVectors], embedder: Embedder) -> tuple[str, 
     if not tools:
         return ()
     vectors = np.array([tool.name + tool.text for tool in tools])
-    nearest = (vectors @ _passages.of(embedder).T).argmax(axis=1)
+    nearest: list[int] = (vectors @ _passages.of(embedder).T).argmax(axis=1).tolist()
     subjects = list(SUBJECTS)
-    votes = Counter(subjects[number] for number in nearest.tolist())
+    votes = Counter(subjects[number] for number in nearest)
     best, *others = sorted(votes, key=lambda subject: (-votes[subject], subject))[:MOST_SUBJECTS]
     return (best, *(subject for subject in others if votes[subject] >= MIN_SHARE * len(tools)))

@@ -357,14 +357,15 @@ def test_an_unknown_name_comes_with_the_one_that_was_meant(given_name: str, name
 
 @given(st.text(max_size=80), st.lists(st.text(max_size=80), max_size=8))
 def test_a_name_without_a_near_one_is_refused_all_the_same(given_name: str, names: list[str]) -> None:
-    schema = {"properties": {name: {} for name in names}, "additionalProperties": False}
+    schema: dict[str, Any] = {"properties": {name: {} for name in names}, "additionalProperties": False}
 
     if given_name not in names:
         problem(schema, {given_name: 1})
 
 
 def test_names_without_measure_are_compared_within_a_little_time() -> None:
-    schema = {"properties": {f"{'a' * 9_000}{number}": {} for number in range(4)}, "additionalProperties": False}
+    names = [f"{'a' * 9_000}{number}" for number in range(4)]
+    schema: dict[str, Any] = {"properties": {name: {} for name in names}, "additionalProperties": False}
 
     with little_work():
         problem(schema, {"b" * 1_000_000: 1})
