@@ -351,22 +351,23 @@ class _Answer:
             "savings_percentage": round(100 * (baseline - returned) / baseline, 2) if baseline else 0.0,
             "answer_tokens": answer_tokens,
             "net_tokens_saved": claimed - answer_tokens,
-            "encoding": encoding,
-            "estimated": encoding == "heuristic",
-            "uncounted_total": 0,
         }
         for name, value in recounted.items():
             self.rows.add(f"token_metrics.{name}", metrics.get(name, "missing"), value)
+        self.rows.add("token_metrics.encoding", metrics.get("encoding", DEFAULT), encoding)
+        self.rows.add("token_metrics.estimated", metrics.get("estimated", False), encoding == "heuristic")
+        self.rows.add("token_metrics.uncounted_total", metrics.get("uncounted_total", 0), 0)
         difference = metrics["baseline_tokens"] - metrics["returned_tokens"]
         self.rows.add("token_metrics adds up", metrics["tokens_saved"], difference)
         self.rows.add("tools are of the scope", _keys(self.stated["tools"]) <= self.seen.scope, True)
 
     def describe(self) -> None:
         for tool in self.stated["tools"]:
-            self._returned(tool, self.stated["encoding"])
+            self._returned(tool, self.stated.get("encoding", DEFAULT))
 
     def available(self) -> None:
-        servers, groups, encoding = self.arguments.get("servers"), self.arguments.get("groups"), self.stated["encoding"]
+        servers, groups, encoding = (self.arguments.get(name) for name in ("servers", "groups", "encoding"))
+        encoding = encoding or DEFAULT
         of_servers = (key for key in self.seen.scope if servers is None or key[0] in servers)
         listed = self.upstream.in_groups(of_servers, groups)
         total = self.upstream.sum(listed, "model", encoding)
@@ -380,9 +381,9 @@ class _Answer:
             self._tools(server.get("tools", ()), encoding, total)
 
     def toolset(self) -> None:
-        if "encoding" not in self.stated:
+        if "profile" not in self.stated:
             return  # no toolset is active
-        encoding, shown = self.stated["encoding"], _keys(self.stated["tools"])
+        encoding, shown = self.stated.get("encoding", DEFAULT), _keys(self.stated["tools"])
         if self.arguments.get("name") in (None, self.seen.toolset):
             self.rows.add("tools are those of the scope", shown == self.seen.scope, True)
         total = self.upstream.sum(shown, "model", encoding)
@@ -393,9 +394,9 @@ class _Answer:
             self._budget(self.stated["budget"], shown)
 
     def _budget(self, budget: Stated, shown: frozenset[Key]) -> None:
-        encoding = budget["encoding"]
+        encoding = budget.get("encoding", DEFAULT)
         total = self.upstream.sum(shown, "model", encoding)
-        left_out = {_key(tool): tool["tokens"] for tool in self.stated["leftOut"]}
+        left_out = {_key(tool): tool["tokens"] for tool in self.stated.get("leftOut", ())}
         kept = shown - left_out.keys()
         self.rows.add("budget.tokens", budget["tokens"], self.seen.caller.budget_tokens)
         self.rows.add("budget.exceededBy", budget["exceededBy"], max(0, total - budget["tokens"]))

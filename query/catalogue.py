@@ -13,9 +13,10 @@ import structlog
 from query.answers.budget import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
-from query.search.ranking import NO_MATCH_THRESHOLD, category_vectors
+from query.search.ranking import CATEGORIES, NO_MATCH_THRESHOLD
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
+from shared.catalog import DEFAULT_ENCODING
 from shared.errors import FollowedConfigUnavailable, IntentsUnavailable, ModelUnavailable
 from shared.index.versions import active_index
 from shared.service.every import every
@@ -47,7 +48,7 @@ class Catalogue:
     index: ToolIndex
     embedder: Embedder
     ledger: Ledger
-    encoding: Encoding = "cl100k_base"
+    encoding: Encoding = DEFAULT_ENCODING
     no_match_threshold: float = NO_MATCH_THRESHOLD
     current_version: Callable[[], OpenVersion] | None = None
     is_filled: Callable[[bool], bool] = lambda _: True
@@ -216,6 +217,6 @@ def live_index(versions: IndexVersions, every_s: float = REFRESH_EVERY_S) -> Gen
 def _load(embedder: Embedder) -> None:
     """Load the model and embed the tool categories, so that the first caller does not wait for seconds."""
     try:
-        category_vectors(embedder)
+        CATEGORIES.of(embedder)
     except ModelUnavailable as error:
         _log.error("model_unavailable", model=embedder.model, reason=str(error))

@@ -8,7 +8,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, ListToolsResult
 
 from query.completion import Complete
-from query.mcp import BesideTools, build_server
+from query.digest import BEING_LISTED, with_digest
+from query.mcp import BesideTools, build_server, introduced
 from query.prompts import GetPrompt
 from query.tool import ToolCallContext, ToolHandler
 from query.tools.read_resource import ReadResource
@@ -30,7 +31,7 @@ class _Definition(ToolHandler):
     """The definition of a built-in tool, without the catalogue that a call needs."""
 
     def __init__(self, handler: type[ToolHandler]) -> None:
-        self.tool = handler.tool
+        self.tool = with_digest(handler.tool, BEING_LISTED)
         self.permission = handler.permission
         self.paging = handler.paging
 
@@ -57,5 +58,6 @@ def early_service(lists: list[Listed]) -> Server[Any]:
             lists.append((ctx, ListToolsResult.model_validate(result, by_name=False)))
         return result
 
+    server.instructions = introduced(BEING_LISTED)
     server.middleware.append(noted)
     return server

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 
-from query.answers.answer import TOOL, FindResponse, SearchResult, within_budget
+from query.absent import absences
+from query.answers.answer import TOOL, FindResponse, SearchResult, nearest_line, within_budget
 from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
 from query.kept import Recent, new_name
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from query.toolsets.offers import Offers
     from shared.catalog import Scope
 
-SHOWN_SERVERS = 5
 NOTHING_VISIBLE = "The catalogue holds no tools that you may see."
 NOTHING_PASSES = "No tool that you may see passes the filters of this search."
 NOTHING_HAS_WORDS = "No tool has a word of this search. Say what it should do in other words."
@@ -194,7 +194,9 @@ def find_tool(
         baseline=baseline if is_filled else Baseline(0, 0),  # no savings are claimed against a part of the catalogue
         encoding=encoding,
         cursor=new_name(),
-        nearest=[] if found.is_match else [found.serving[hit.tool.qualified_name].name for hit in page],
+        nearest=[]
+        if found.is_match
+        else [nearest_line(hit.tool, found.serving[hit.tool.qualified_name]) for hit in page],
         keywords_only=any(step.whole.dense is None for step in steps),
         warnings=_warnings(request, allowed, steps, found, catalogue, is_filled=is_filled),
         budget_warnings=affordable.warnings,
@@ -268,10 +270,10 @@ def _warnings(
         warnings.append(NOTHING_FITS)
     elif not found.hits and is_filled and not awaited:
         warnings.append(_why_nothing(request, scope, allowed, catalogue))
-    if not (found.hits and found.is_match) and not request.cursor and (waiting := ledger.needing_sign_in(scope)):
-        more = f" and {len(waiting) - SHOWN_SERVERS} more" if len(waiting) > SHOWN_SERVERS else ""
-        named = ", ".join(waiting[:SHOWN_SERVERS])
-        warnings.append(f"Not searched, since they need a sign-in by `toolscale login`: {named}{more}.")
+    if not request.cursor:
+        is_about_all = not (found.hits and found.is_match) or bool(request.servers or request.groups)
+        named = [*request.steps, *(request.servers or ())]
+        warnings += absences(ledger.absent(scope), named, all_unreached=is_about_all)
     if awaited:
         warnings.append(f"Servers still being listed: {awaited} of {servers}. Ask again in a few seconds.")
     elif not is_filled:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ import structlog
 from anyio import to_thread
 from mcp.server import Server
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.types import (
@@ -58,6 +58,7 @@ from query.answers.pages import OwnText, Reader, next_page, own_texts, paginate,
 from query.caller import ANYONE, OPERATOR, Caller
 from query.calling.call import CALL_TOOL_NAME
 from query.completion import COMPLETE, Complete
+from query.digest import NO_DIGEST, Digest, Digests, with_digest
 from query.kept import Kept
 from query.listening import Listening
 from query.metrics import REQUEST_SECONDS, REQUESTS, begin_series
@@ -67,7 +68,6 @@ from query.resources import Resources
 from query.tool import (
     CATALOGUE_UNREACHABLE,
     CURSOR_STORE_UNAVAILABLE,
-    PAGING_ARGUMENTS,
     ToolCallContext,
     ToolHandler,
     definition_of,
@@ -111,6 +111,8 @@ INSTRUCTIONS = (
     "Call a tool with call_tool, with its name and the parameters of its input schema."
 )
 
+HANDSHAKES = ("initialize", "server/discover")
+
 RequestContext = ServerRequestContext[Any]
 Authenticate = Callable[[RequestContext], Caller]
 T = TypeVar("T")
@@ -124,7 +126,7 @@ TOOLS_LIST = "tools/list"
 # notified. All but the handshake depends on the caller.
 TOOLSET_TTL_MS = 10_000
 CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
-    "server/discover": CacheHint(600_000, "public"),
+    "server/discover": CacheHint(600_000),
     "tools/list": CacheHint(600_000),
 }
 
@@ -236,6 +238,7 @@ def build_server(
         lifespan=lambda _: upstreams.running() if upstreams else nullcontext(),
     )
     server.add_request_handler("server/discover", RequestParams, partial(_discovered, server))
+    server.middleware.append(tools.introduce)
     return server
 
 
@@ -269,6 +272,7 @@ class _Tools:
         self._toolsets = toolsets
         self._catalogue = catalogue
         self._listening = Listening(toolsets)
+        self._digests = Digests(catalogue) if catalogue else None
         begin_series((*self._by_name, DIRECT, READ_RESOURCE, GET_PROMPT, COMPLETE))
 
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -279,9 +283,31 @@ class _Tools:
         page_of = partial(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
         with protocol_errors():  # in a thread where the list may have a cursor, which may call Redis
             page = await to_thread.run_sync(page_of) if cursor or direct.handlers else page_of()
+        digest = await self._digest(caller)
+        page = page.model_copy(update={"tools": [with_digest(tool, digest) for tool in page.tools]})
         if self._catalogue:
             record_list(self._catalogue, caller, page, context, is_first=cursor is None)
-        return page.model_copy(update={"meta": direct.meta, **({"ttl_ms": TOOLSET_TTL_MS} if caller.toolset else {})})
+        may_change = caller.toolset or not digest.is_settled
+        return page.model_copy(update={"meta": direct.meta, **({"ttl_ms": TOOLSET_TTL_MS} if may_change else {})})
+
+    async def introduce(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        """Return the result of a request; that of a handshake has the digest of the caller's catalogue."""
+        result = await call_next(ctx)
+        if ctx.method in HANDSHAKES and isinstance(result, dict) and self._digests:
+            with suppress(MCPError):  # a handshake needs no index
+                digest = await self._digest(await self._caller(ctx))
+                result["instructions"] = introduced(digest)
+        return result
+
+    async def _digest(self, caller: Caller) -> Digest:
+        if self._digests is None:
+            return NO_DIGEST
+        if kept := self._digests.kept(caller.scope):
+            return kept
+        try:
+            return await run_in_thread(caller.name, self._digests.of, caller.scope)
+        except CallsExhausted:  # the list of our own tools waits for nobody
+            return NO_DIGEST
 
     async def call(
         self, context: RequestContext, params: CallToolRequestParams
@@ -452,6 +478,11 @@ class _Tools:
         return await _read_index(caller, self._toolsets.direct, caller)
 
 
+def introduced(digest: Digest) -> str:
+    """Return the instructions of the service, with the digest of a catalogue."""
+    return f"{INSTRUCTIONS} {digest.text}".rstrip()
+
+
 @contextmanager
 def protocol_errors() -> Generator[None]:
     """Raise the errors of a list as those of the protocol."""
@@ -519,8 +550,8 @@ async def page_of_result(handler: ToolHandler, context: ToolCallContext, policy:
     if handler.paging == "foreign":
         reader = Reader(context.caller.name, CALL_TOOL_NAME)
         return await _paginated(await handler.call(context), reader, policy.budget(), policy.kept)
-    paging_arguments = {name: value for name, value in context.arguments.items() if name in PAGING_ARGUMENTS}
-    tool_arguments = {name: value for name, value in context.arguments.items() if name not in PAGING_ARGUMENTS}
+    paging_arguments = {name: value for name, value in context.arguments.items() if name in PagedRequest.model_fields}
+    tool_arguments = {name: value for name, value in context.arguments.items() if name not in PagedRequest.model_fields}
     try:
         request = PagedRequest.model_validate(paging_arguments)
     except ValidationError as error:

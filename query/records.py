@@ -18,13 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from typing import Annotated, Self, get_args
+from operator import not_
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from query.replicas import ReplicaSets, replica_sets
 from query.turns import began_at_s
-from shared.catalog import Encoding, IndexedTool, Scope, ServerRecord, Status
+from shared.catalog import DEFAULT_ENCODING, Encoding, IndexedTool, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
 from shared.index.tools import ToolIndex
 from shared.text.tokens import is_estimate
@@ -150,10 +151,10 @@ class Ledger:
         self._renew()
         return self.records(scope)
 
-    def needing_sign_in(self, scope: Scope) -> list[str]:
-        """Return the servers in the scope without tools that need a sign-in, as of the last refresh."""
-        found = (record for record in self.records(scope) if record.state == "sign-in" and not record.is_listed)
-        return [record.server_id for record in found]
+    def absent(self, scope: Scope) -> list[ServerRecord]:
+        """Return the servers in the scope whose tools cannot be found now, sorted by id, as of the last refresh."""
+        of_status = {status: replace(scope, status=status) for status in get_args(Status)}
+        return [record for record in self._records.absent if of_status[record.status].admits(record)]
 
     def records(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
@@ -288,6 +289,12 @@ class Records:
         """Whether there are servers, and all run."""
         return bool(self.by_id) and all(record.status == "running" for record in self.by_id.values())
 
+    @cached_property
+    def absent(self) -> Sequence[ServerRecord]:
+        """The servers whose tools cannot be found: not listed yet, not reached, or not running."""
+        absent = (record for record in self.by_id.values() if record.status != "running" or not record.is_listed)
+        return sorted(absent, key=lambda record: record.server_id)
+
     def costs(self, encoding: Encoding) -> Mapping[str, Baseline]:
         """Return the cost of each server's tools."""
         if encoding not in self._costs:
@@ -372,6 +379,14 @@ class Baseline:
 
 
 Count = Annotated[int, Field(ge=0)]
+StatedEncoding = Annotated[Encoding, Field(exclude_if=lambda encoding: encoding == DEFAULT_ENCODING)]
+"""What the counts of an answer are in: not said of the default."""
+
+
+def stated_encoding(encoding: Encoding) -> dict[str, Any]:
+    """Return the fields of an answer whose counts are in this encoding: none for the default, which is exact."""
+    said: dict[str, Any] = {} if encoding == DEFAULT_ENCODING else {"encoding": encoding}
+    return said | ({"estimated": True} if is_estimate(encoding) else {})
 
 
 class TokenMetrics(BaseModel):
@@ -390,12 +405,12 @@ class TokenMetrics(BaseModel):
     """This answer's text."""
     net_tokens_saved: int
     """Name, description and input schema of the baseline's tools, on the first page, less answer_tokens."""
-    encoding: Encoding
-    estimated: bool
+    encoding: StatedEncoding = DEFAULT_ENCODING
+    estimated: bool = Field(default=False, exclude_if=not_)
     """True: the counts are estimates."""
-    uncounted: list[str]
+    uncounted: list[str] = Field(default=[], exclude_if=not_)
     """Some of the tools that could not be counted and are in no sum, as server:tool."""
-    uncounted_total: Count
+    uncounted_total: int = Field(default=0, ge=0, exclude_if=not_)
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:

@@ -62,7 +62,7 @@ class ToolHandler(ABC):
 
     `paging` names the part that divides a long result:
 
-    - "kept": the server. It stores the rest and reads `cursor` itself. The tool declares the arguments of PagedRequest.
+    - "kept": the server. It stores the rest and reads `cursor` itself. It takes the arguments of PagedRequest.
     - "own": the tool. It obeys `max_tokens`.
     - "foreign": the server. The arguments belong to another server's tool, and `call_tool` reads the rest.
 
@@ -106,14 +106,14 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
 
 
 def definition_of(handler: ToolHandler | type[ToolHandler]) -> Tool:
-    """Return a tool as `tools/list` shows it; a "kept" tool also takes `max_tokens` and `cursor`.
+    """Return a tool as `tools/list` shows it; a "kept" tool also takes `cursor`.
 
     A "kept" tool declares no output schema, since a page of a long result is a part of its text.
     """
     if handler.paging != "kept":
         return handler.tool
     properties = handler.tool.input_schema.get("properties", {})
-    schema = {**handler.tool.input_schema, "properties": {**properties, **PAGING_ARGUMENTS}}
+    schema = {**handler.tool.input_schema, "properties": {**properties, **input_schema(PagedRequest)["properties"]}}
     return handler.tool.model_copy(update={"input_schema": schema, "output_schema": None})
 
 
@@ -143,27 +143,39 @@ def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]
     for definition in (schema, *cast("dict[str, dict[str, Any]]", schema.get("$defs", {})).values()):
         definition.pop("title", None)
         definition.pop("description", None)
+        # a client that checks arguments would refuse those that are accepted without being listed
+        definition.pop("additionalProperties", None)
     return schema
 
 
-class _SmallSchema(GenerateJsonSchema):
-    """Omits titles, which repeat the names, null for optional fields, and limits on the lengths of texts.
+_LIMITS = {"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
 
-    Validation still enforces these limits, which only guard against abuse.
+
+class _SmallSchema(GenerateJsonSchema):
+    """Omits what an agent does not need: titles, which repeat the names, null, "no" as a default, limits of arguments.
+
+    Validation still enforces these limits, which guard against abuse, and names them.
     """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # the overridden signature
         return False
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
-        return {key: value for key, value in super().str_schema(schema).items() if key != "maxLength"}
+        return self._unlimited(super().str_schema(schema))
+
+    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
+        return self._unlimited(super().int_schema(schema))
+
+    def list_schema(self, schema: core_schema.ListSchema) -> JsonSchemaValue:
+        return self._unlimited(super().list_schema(schema))
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         with_default = super().default_schema(schema)
-        return {key: value for key, value in with_default.items() if (key, value) != ("default", None)}
+        return {key: value for key, value in with_default.items() if key != "default" or value}
 
-
-PAGING_ARGUMENTS = input_schema(PagedRequest)["properties"]
+    def _unlimited(self, schema: JsonSchemaValue) -> JsonSchemaValue:
+        left_out = _LIMITS if self.mode == "validation" else {"maxLength"}
+        return {key: value for key, value in schema.items() if key not in left_out}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Encoding = Literal["cl100k_base", "o200k_base", "heuristic"]
 
 ENCODINGS: tuple[Encoding, ...] = ("cl100k_base", "o200k_base", "heuristic")
+DEFAULT_ENCODING: Encoding = "cl100k_base"
+"""What an answer counts tokens in where it names no encoding."""
 
 Form = Literal["wire", "model"]
 """`wire` is a tool as `tools/list` sends it; `model` is what a model API receives: name, description, input schema."""
@@ -238,6 +240,7 @@ class ServerRecord(StoredDocument):
     `tokens` and `model_tokens` are the sums over its counted tools, in the wire and the model form; `uncounted` names
     the others, per encoding. `marked` names tools whose texts had invisible characters. `unaccepted` counts the tools
     with a changed definition that no operator has accepted, and `held` those of them that are not served.
+    `subjects` are what most of its tools are for, of `shared.text.subjects`.
     `features_version` is the version of the features that the sums were computed from.
     `catalog_digest` is the digest of the definitions behind the sums; it is empty while the tools are being changed.
     `revision` is the number of the reconciliation that wrote the record, increasing over all servers.
@@ -262,6 +265,7 @@ class ServerRecord(StoredDocument):
     marked: tuple[str, ...] = ()
     unaccepted: int = 0
     held: int = 0
+    subjects: tuple[str, ...] = ()
     features_version: str = ""
     catalog_digest: str = ""
     generation: int = 0

@@ -249,6 +249,9 @@ class AddressForbidden(ServerError, Permanent):
     """The operator does not allow the endpoint."""
 
 
+NO_SUCH_TOOL = "no such tool"
+
+
 class ToolNotFound(Permanent):
     """The caller's scope has no tool of this name, or several; `candidates` are `server:tool` names."""
 
@@ -259,8 +262,10 @@ class ToolNotFound(Permanent):
         self.candidates = candidates
 
     def __str__(self) -> str:
-        message = f"{self.name!r} {self.reason}"
-        return f"{message}: {', '.join(map(quoted_name, self.candidates))}" if self.candidates else message
+        names = ", ".join(map(quoted_name, self.candidates))
+        if self.reason == NO_SUCH_TOOL:
+            return f"There is no tool {self.name!r}.{f' Nearest: {names}' if names else ''}"
+        return f"{self.name!r} {self.reason}{f': {names}' if names else ''}"
 
 
 class ResourceNotFound(Permanent):

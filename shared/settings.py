@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from shared.catalog import DefinitionPolicy, Encoding
+from shared.catalog import DEFAULT_ENCODING, DefinitionPolicy, Encoding
 from shared.errors import ConfigInvalid
 from shared.text import BUNDLED_MODEL
 from shared.toolset import TOOLSET_NAME
@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     # --- The model and the counts ---
     embedding_model: str = BUNDLED_MODEL
     """The bundled model, or any model of fastembed; a new model becomes active when all tools are embedded with it."""
-    token_encoding: Encoding = "cl100k_base"
+    token_encoding: Encoding = DEFAULT_ENCODING
     """The encoding for token counts in responses: cl100k_base, o200k_base, or heuristic (an estimate)."""
 
     response_mode: ResponseMode = Field(default="auto", validation_alias=_plain("MCP_RESPONSE_MODE"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
@@ -13,6 +15,9 @@ from shared.quoting import quoted_name
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
+
+# A single letter is near to everything; comparing takes time that grows with the square of the lengths.
+_SHORTEST, _LONGEST_NAME, _MOST_NAMES = 2, 60, 200
 
 _EXPECTED: Mapping[tuple[str, ...], str] = {
     ("missing", "missing_argument", "missing_keyword_only_argument"): "missing",
@@ -106,6 +111,36 @@ ENCODE = (
 )
 """The repair of a URL whose password ends it early."""
 _NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant: a similar one, an abbreviation, or a part; None without any."""
+    by_plain = {_plain(each): each for each in islice(known, _MOST_NAMES)}
+    given = _plain(name)
+    similar = get_close_matches(given, by_plain, n=1)
+    related = (each for each in by_plain if _abbreviates(given, each) or _abbreviates(each, given))
+    found = next(iter([*similar, *get_close_matches(given, related, n=1, cutoff=0)]), None)
+    return None if found is None else by_plain[found]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question for the nearest known name, to follow on an error; "" without any."""
+    nearest = nearest_name(name, known)
+    return f"; did you mean {quoted_name(nearest)}?" if nearest else ""
+
+
+def _plain(name: str) -> str:
+    return name[:_LONGEST_NAME].replace("_", "").replace("-", "").lower()
+
+
+def _abbreviates(short: str, name: str) -> bool:
+    """Return whether a name is the end of another, or has its first letter and further ones in their order."""
+    if len(short) < _SHORTEST or len(short) >= len(name):
+        return False
+    letters = iter(name)
+    return name.endswith(short) or (name[0] == short[0] and all(letter in letters for letter in short))
+
+
 _OTHER_FORM = ("string_type", "list_type")
 
 

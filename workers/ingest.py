@@ -150,7 +150,9 @@ def ingest(listing: Listing, run: Run) -> Ingested:
     index.delete(intent.server_id, gone)
     if states and not unchanged:  # new tools are written with both
         index.set_status_and_groups(intent.server_id, status="running", groups=groups)
-    record = listed_record(reviewed, wanted, intent, before, index, run.deps.intents.next_revision)
+    record = listed_record(
+        reviewed, wanted, intent, before, index, run.deps.intents.next_revision, run.features.embedder
+    )
     index.put_server(record)
     added, rejected = len(wanted.keys() - states.keys()), len(listing.rejected)
     numbers = (len(wanted), added, len(changed), len(gone), rejected, reviewed.unaccepted, reviewed.held)

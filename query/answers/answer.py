@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
 from itertools import accumulate, islice, takewhile
+from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import structlog
@@ -168,6 +169,11 @@ def summary(definition: ToolDefinition) -> str:
     return f"{definition.name}({_parameters(definition)})" + (f": {sentence}" if sentence else "")
 
 
+def nearest_line(tool: IndexedTool, serving: Serving) -> str:
+    """Return the name of a tool, and its first sentence."""
+    return encodable(": ".join(filter(None, (serving.name, first_sentence(tool.definition.description)))))
+
+
 def first_sentence(text: str) -> str:
     """Return the first sentence, on one line, cut where it is long."""
     # a longer text is cut anyway
@@ -293,11 +299,11 @@ class FindResponse(BaseModel):
     no_match: bool | None = None
     """True: no tool fits well enough to be returned."""
     nearest: list[str] | None = None
-    """With no_match: the closest tools, as server:tool."""
+    """With no_match: the closest tools, a line each, as `server:tool: what it does`."""
     keywords_only: bool | None = None
     """True: searched without the embedding model."""
     token_metrics: TokenMetrics
-    warnings: list[str]
+    warnings: list[str] = Field(default=[], exclude_if=not_)
     next_cursor: str | None = Field(default=None, alias="nextCursor")
     """More tools: ask the same again with it as cursor."""
 
@@ -311,7 +317,7 @@ class SearchResult:
     """The result of a search, independent of the detail level.
 
     `serving` has the servers of each hit by its qualified name. `is_all`: there are no tools behind the hits.
-    `nearest` are names of tools that do not fit, where none does. `warnings` concern the search, and `budget_warnings`,
+    `nearest` are lines of tools that do not fit, where none does. `warnings` concern the search, and `budget_warnings`,
     which come last in a response, the caller's own budget. `cursor` leads to the tools behind those of the response;
     None: it could not be stored.
     """
@@ -415,7 +421,7 @@ class _Level:
 
 
 def _without_tools(result: SearchResult, budget: Budget) -> FindResponse:
-    """Return the response without tools, with as many of the nearest names as fit."""
+    """Return the response without tools, with as many of the nearest tools as fit."""
     metrics = token_metrics(result.baseline, [], result.encoding)
     # tools that the budget excludes may be followed by some that it admits
     has_more = bool(result.budget_warnings) and not result.is_all

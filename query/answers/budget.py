@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from query.kept import Kept, open_kept
-from shared.catalog import Encoding
+from shared.catalog import DEFAULT_ENCODING, Encoding
 from shared.errors import AssetInvalid, CountFailed
+from shared.quoting import quoted_name
 from shared.text.tokens import Counter, counter, estimate, is_estimate
+from shared.validation import did_you_mean
 
 if TYPE_CHECKING:
     from shared.settings import ResponseMode, Settings
@@ -38,10 +41,11 @@ _log = structlog.get_logger()
 class ToolRequest(BaseModel):
     """The arguments of a tool; an optional argument that is null, "" or [] counts as absent.
 
-    Some clients send every optional argument.
+    Some clients send every optional argument. `aliases` are further names that agents use, with what they mean.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    aliases: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +53,23 @@ class ToolRequest(BaseModel):
         if not isinstance(raw, Mapping):
             return raw
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return without_empty(cast("Mapping[str, Any]", raw), optional)
+        given = without_empty(cast("Mapping[str, Any]", raw), optional)
+        for alias, name in cls.aliases.items():
+            if alias in given and name not in given:
+                given[name] = given.pop(alias)
+        for name in given:
+            if name not in cls.model_fields:
+                raise ValueError(f"{quoted_name(name)}: {cls.unknown(name)}")
+        return given
+
+    @classmethod
+    def unknown(cls, name: str) -> str:
+        """Return why an argument of this name is refused."""
+        return f"no argument of this tool{did_you_mean(name, cls.model_fields) or _of(cls.model_fields)}"
+
+
+def _of(names: Iterable[str]) -> str:
+    return f"; it has {', '.join(names)}"
 
 
 def without_empty(arguments: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
@@ -64,10 +84,10 @@ CursorText = Annotated[str, Field(max_length=200)]
 class PagedRequest(ToolRequest):
     """The arguments of a built-in tool for the size of its response and for the next page."""
 
-    max_tokens: MaxTokens | None = None
-    """For a shorter answer."""
+    # accepted, and left out of `tools/list`: few agents need it, and each pays for each word
+    max_tokens: SkipJsonSchema[MaxTokens | None] = None
     cursor: CursorText | None = None
-    """nextCursor of the answer before."""
+    """nextCursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +132,7 @@ class ResponsePolicy:
     kept: Kept = field(default_factory=Kept)
     mode: ResponseMode = "auto"
     max_tokens: int = 5_000
-    encoding: Encoding = "cl100k_base"
+    encoding: Encoding = DEFAULT_ENCODING
 
     def budget(self, max_tokens: int | None = None, encoding: Encoding | None = None) -> Budget:
         """Return the budget of one response: the smaller of the caller's and the operator's limit."""

@@ -21,6 +21,7 @@ from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
 from shared.quoting import encodable, quoted_name
 from shared.text.tokens import json_text
+from shared.validation import did_you_mean, nearest_name
 
 # Values of a schema in which each reference is replaced by its target; the schemas of real tools have hundreds.
 MAX_SCHEMA_VALUES = 5_000
@@ -31,6 +32,8 @@ MAX_STEPS = 2_000_000
 # Regular expressions read texts, so a text counts as a value for each of these many characters.
 CHARACTERS_OF_A_VALUE = 64
 MAX_ERRORS = 1_000
+# Names that are compared with those of the tool.
+MAX_UNKNOWN = 8
 # Longer texts are not parsed.
 MAX_TEXT_CHARACTERS = 10_000
 _SHOWN_CHARACTERS = 200
@@ -256,12 +259,20 @@ def _invalid(error: ValidationError, schema: dict[str, Any]) -> ArgumentsInvalid
     match error.kind:
         case ValidationErrorKind.Required(property=name):
             path.append(quoted_name(name))
-            of_name = _properties(error, schema).get(name)
-            reason = f"is required; its schema: {_shown(json_text(of_name))}" if of_name else "is required"
+            known = _properties(error, schema)
+            given_names = cast("dict[str, Any]", error.instance)
+            unknown = islice((given for given in given_names if given not in known), MAX_UNKNOWN)
+            meant = next((given for given in unknown if nearest_name(given, known) == name), None)
+            instead = f"; you gave {_shown(quoted_name(meant))}: did you mean {quoted_name(name)}?" if meant else ""
+            its_schema = f"; its schema: {_shown(json_text(known[name]))}" if known.get(name) else ""
+            reason = f"is required{instead}{its_schema}"
         case ValidationErrorKind.AdditionalProperties(unexpected=unexpected):
             path += map(quoted_name, unexpected[:1])
-            known = ", ".join(map(quoted_name, _properties(error, schema))) or "none"
-            reason = f"is no parameter of this tool; it has {_shown(known)}"
+            known = _properties(error, schema)
+            names = ", ".join(map(quoted_name, known)) or "none"
+            meant_name = did_you_mean(unexpected[0], known)
+            it_has = f" It has {_shown(names)}" if meant_name else f"; it has {_shown(names)}"
+            reason = f"is no parameter of this tool{meant_name}{it_has}"
         case ValidationErrorKind.Type() | ValidationErrorKind.Enum():
             values = cast("list[object]", expected) if isinstance(expected, list) else [expected]
             texts = (quoted_name(value) if isinstance(value, str) else json_text(value) for value in values)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +25,9 @@ from mcp_types import (
     RequestParamsMeta,
 )
 from pydantic import Field, TypeAdapter, model_validator
+from typing_extensions import override
 
+from query.absent import absence
 from query.answers.budget import ToolRequest, without_empty
 from query.caller import Caller
 from query.calling.limits import CallExchange
@@ -40,6 +41,7 @@ from query.search.request import ToolName
 from shared.catalog import IndexedTool, ServerRecord, ToolDefinition
 from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolExcluded, ToolNotFound
 from shared.upstream.session import current_exchange
+from shared.validation import did_you_mean
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
@@ -100,6 +102,13 @@ class CallRequest(ToolRequest):
             request = rest | wrapped
         return request
 
+    @classmethod
+    @override
+    def unknown(cls, name: str) -> str:
+        """Return why an argument is refused: mostly it is one of the called tool."""
+        of_call = did_you_mean(name, cls.model_fields)
+        return f"no argument of call_tool{of_call or '; put what the called tool needs into `parameters`'}"
+
     @property
     def name(self) -> str:
         """Return the name to look up, qualified if the server is given."""
@@ -112,7 +121,7 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the request with the names of the fields, without empty values, and with parsed parameters.
 
     Raises:
-        ValueError: a field is given twice, under two names.
+        ValueError: a field is given twice, under two names, or the parameters are broken JSON.
     """
     request = without_empty(raw, _ALL_NAMES)
     for names in (_TOOL_NAMES, _PARAMETERS):
@@ -122,8 +131,15 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
         request = {names[0] if key in used else key: value for key, value in request.items()}
     text = request.get("parameters")
     if isinstance(text, str):
-        with suppress(ValueError, RecursionError):  # the validation of the field rejects it
+        try:
             request["parameters"] = json.loads(text) if text.strip() else {}
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno}, column {error.colno}"
+            raise ValueError(
+                f"parameters: expected an object; as JSON, this text breaks at {where}: {error.msg}"
+            ) from None
+        except (ValueError, RecursionError):
+            pass  # the validation of the field rejects it
     return request
 
 
@@ -162,7 +178,7 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
     if not records:
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
-        raise ServerNotRunning(tool.server_id, f"is {records[0].status}, so its tools cannot be called now")
+        raise ServerNotRunning(tool.server_id, absence(records[0]))
     return permitted_tool(tool, records, caller, catalogue)
 
 

@@ -12,13 +12,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from query.absent import absence
 from query.catalogue import Catalogue
+from query.records import Ledger
 from query.replicas import MAX_NAMESAKES, ReplicaSets, reads_as_another_name, split_name, without_digest
 from query.search.ranking import DEPTH, rank
 from query.search.search import STEPS_AT_A_TIME, embed_steps
 from query.turns import give_way
 from shared.catalog import IndexedTool, Scope, Status, ToolName, point_id
-from shared.errors import NEEDS_SIGN_IN, ServerNotRunning, SignInRequired, ToolNotFound
+from shared.errors import NEEDS_SIGN_IN, NO_SUCH_TOOL, ServerNotRunning, SignInRequired, ToolNotFound
 from shared.index.tools import ToolIndex
 
 NEAREST = 3
@@ -71,8 +73,7 @@ def resolve_tool_names(names: Collection[str], scope: Scope, catalogue: Catalogu
     resolved |= _without_server(bare, scope, catalogue) if bare else {}
     unknown = [name for name in names if name not in resolved]
     for name, candidates in _nearest(unknown, scope, catalogue):
-        reason = f"is no tool that you may use{'; the nearest' if candidates else ''}"
-        resolved[name] = ToolNotFound(name, reason, candidates)
+        resolved[name] = ToolNotFound(name, NO_SUCH_TOOL, candidates)
     return {name: resolved[name] for name in names}
 
 
@@ -86,14 +87,26 @@ def _with_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> di
         if tool is not None and scope.contains(tool):
             resolved[name] = ResolvedName(tool, (tool.server_id,), is_server_named=True)
         elif tool is not None and tool.status in _HIDDEN and replace(scope, status=tool.status).contains(tool):
-            resolved[name] = _not_running(tool.server_id, tool.status)
-    if len(resolved) < len(names):
-        ledger.refresh()
-    for name in points.keys() - resolved.keys():
-        record = ledger.record(split_name(name)[0])
-        if record and record.state == "sign-in" and not record.is_listed and scope.admits(record):
-            reason = (record.last_error or NEEDS_SIGN_IN).removeprefix(f"{record.server_id}: ")
-            resolved[name] = SignInRequired(record.server_id, reason)
+            resolved[name] = _not_running(tool.server_id, tool.status, ledger)
+    unknown = [name for name in names if name not in resolved]
+    return resolved | (_of_absent_servers(unknown, scope, ledger) if unknown else {})
+
+
+def _of_absent_servers(names: Sequence[str], scope: Scope, ledger: Ledger) -> dict[str, Resolution]:
+    """Return why the tools with these names cannot be called, as far as their servers have none now."""
+    ledger.refresh()
+    absent = {record.server_id: record for record in ledger.absent(scope)}
+    resolved: dict[str, Resolution] = {}
+    for name in names:
+        server_id, tool_name = split_name(name)
+        record = absent.get(server_id)
+        if record is None or (scope.within and not scope.within.admits(server_id, tool_name)):
+            continue
+        if record.state == "sign-in":
+            reason = (record.last_error or NEEDS_SIGN_IN).removeprefix(f"{server_id}: ")
+            resolved[name] = SignInRequired(server_id, reason)
+        else:
+            resolved[name] = ServerNotRunning(server_id, absence(record))
     return resolved
 
 
@@ -109,7 +122,7 @@ def _without_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) ->
     for name, tool, status in _stopped(strangers_only, scope, sets, index):
         record = ledger.record(tool.server_id)
         if not choices[name]:
-            resolved.setdefault(name, _not_running(tool.server_id, status))
+            resolved.setdefault(name, _not_running(tool.server_id, status, ledger))
         elif record and record.has_owner:  # a stranger does not take the name of an owner's tool meanwhile
             choices[name].append([tool])
 
@@ -170,8 +183,12 @@ def _stopped(
                 yield name, tool, status
 
 
-def _not_running(server_id: str, status: Status) -> ServerNotRunning:
-    return ServerNotRunning(server_id, f"is {status}, so its tools cannot be called now")
+def _not_running(server_id: str, status: Status, ledger: Ledger) -> ServerNotRunning:
+    record = ledger.record(server_id)
+    # a record that was read at another moment may have another status
+    has_status = record is not None and record.status == status
+    reason = absence(record) if record and has_status else f"is {status}, so its tools cannot be called now"
+    return ServerNotRunning(server_id, reason)
 
 
 def _nearest(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -16,18 +16,16 @@ Porter, "Speaker Verification Using Randomized Phrase Prompting", Digital Signal
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import accumulate, groupby, islice, repeat, zip_longest
-from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakKeyDictionary
 
 from shared.catalog import Candidates, IndexedTool, QueryVectors, server_half
 from shared.text.bm25 import tool_terms
+from shared.text.embedding import ReferenceVectors
+from shared.text.subjects import SUBJECTS, subject_passages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,11 +60,6 @@ NO_THRESHOLD = -1.0
 REMEMBERED_TERMS = 1024
 # Texts of tool categories; every query is about equally far from the others.
 NEAREST = 3
-
-CATEGORIES: Mapping[str, str] = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
-
-_vectors_by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
-_lock = Lock()
 
 Scores: TypeAlias = "NDArray[np.float64]"
 """By point, higher is better."""
@@ -300,27 +293,16 @@ def category_similarity(query: NDArray[np.float32], embedder: Embedder) -> float
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    cosines = category_vectors(embedder) @ query
+    cosines = CATEGORIES.of(embedder) @ query
     cosines.sort()
     return float(cosines[-NEAREST:].mean())
 
 
-def category_vectors(embedder: Embedder) -> NDArray[np.float32]:
-    """Return the texts' vectors, shape (texts, dimension), unit rows; an embedder embeds them once.
-
-    Raises:
-        ModelUnavailable: the model cannot be loaded.
-    """
-    with _lock:
-        if embedder not in _vectors_by_embedder:
-            vectors = embedder.passages(passages())
-            vectors.flags.writeable = False  # all callers share them
-            _vectors_by_embedder[embedder] = vectors
-        return _vectors_by_embedder[embedder]
-
-
 def passages() -> list[str]:
     """Return the texts that represent the categories: one for each object, then one for each category."""
-    listed = ((category, objects.split(", ")) for category, objects in CATEGORIES.items())
+    listed = ((category, objects.split(", ")) for category, objects in SUBJECTS.items())
     of_objects = [f"create a new {each} in {category}" for category, objects in listed for each in objects]
-    return [*of_objects, *(f"{category}: {objects}" for category, objects in CATEGORIES.items())]
+    return [*of_objects, *subject_passages()]
+
+
+CATEGORIES = ReferenceVectors(passages)

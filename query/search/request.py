@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from query.answers.budget import CursorText, MaxTokens, ToolRequest
 from query.replicas import MAX_NAMESAKES, split_name, without_digest
@@ -40,28 +41,32 @@ ToolNames = Annotated[list[ToolName], Field(max_length=200), BeforeValidator(_as
 class FindRequest(ToolRequest):
     """The search, its filters and its detail level. At least one description or keyword is not blank."""
 
+    aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("query", "task", "description"), "tool_description")
+
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""
-    tool_keywords: KeywordText | Annotated[list[KeywordText], Field(max_length=50)] | None = None
+    tool_keywords: Annotated[
+        KeywordText | Annotated[list[KeywordText], Field(max_length=50)] | None, WithJsonSchema({"type": "string"})
+    ] = None
     """Words likely in its name or parameters."""
     limit: Annotated[int, Field(ge=1, le=50)] = 8
     """At most this many tools."""
     servers: ToolNames | None = None
     """Only these servers."""
     groups: ToolNames | None = None
-    """Only tools of these groups."""
+    """Only these groups."""
     read_only: bool = False
     """Only tools declared to change nothing."""
     exclude: ToolNames | None = None
-    """Not these tools, named as in an answer."""
+    """Not these, named as in an answer."""
     detail: ResponseMode | None = None
     """auto: detailed if that fits; full: every field."""
-    encoding: Encoding | None = None
-    """To count tokens in."""
-    max_tokens: MaxTokens | None = None
-    """For a shorter answer."""
+    encoding: SkipJsonSchema[Encoding | None] = None
+    """What the tokens are counted in."""
+    max_tokens: SkipJsonSchema[MaxTokens | None] = None
+    """The most tokens of the answer."""
     cursor: CursorText | None = None
-    """nextCursor of the answer before."""
+    """nextCursor of the last answer."""
 
     @model_validator(mode="after")
     def _says_something(self) -> FindRequest:
@@ -128,9 +133,9 @@ def excluded_definitions(
 def filter_warnings(
     servers: Sequence[str] | None, groups: Sequence[str] | None, allowed: Scope, ledger: Ledger
 ) -> list[str]:
-    """Return sentences about these servers and groups without a tool of the allowed scope, as of the last refresh.
+    """Return sentences about those of these servers and groups that the allowed scope does not have.
 
-    An unknown name comes with the nearest names of the scope.
+    As of the last refresh; each comes with the nearest names of the scope.
     """
     return [
         *_shortened(_server_warnings(servers or (), allowed, ledger)),
@@ -139,17 +144,9 @@ def filter_warnings(
 
 
 def _server_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> list[str]:
-    statuses = {name: _status(name, allowed, ledger) for name in names}
-    unknown = [name for name, status in statuses.items() if status is None]
+    unknown = [name for name in names if not _is_known(name, allowed, ledger)]
     known = [record.server_id for record in ledger.records(allowed)] if unknown else []
-    return [
-        *(f"There is no server {_nearest(name, known)}." for name in unknown),
-        *(
-            f"The server {name} is {status}, so its tools are not shown."
-            for name, status in statuses.items()
-            if status not in (None, "running")
-        ),
-    ]
+    return [f"There is no server {_nearest(name, known)}." for name in unknown]
 
 
 def _group_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> list[str]:
@@ -159,10 +156,10 @@ def _group_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> lis
     return [f"There is no running server in the group {_nearest(name, known)}." for name in unknown]
 
 
-def _status(name: str, allowed: Scope, ledger: Ledger) -> str | None:
-    """Return the status of a server of the scope; None: the scope has no such server."""
+def _is_known(name: str, allowed: Scope, ledger: Ledger) -> bool:
+    """Return whether the scope has a server of this name, of any status."""
     record = ledger.record(name)
-    return record.status if record and replace(allowed, status=record.status).admits(record) else None
+    return bool(record and replace(allowed, status=record.status).admits(record))
 
 
 def _has_servers(group: str, allowed: Scope, ledger: Ledger) -> bool:

@@ -6,18 +6,20 @@ from typing import Annotated, Any, Literal
 
 import structlog
 from mcp.types import Tool, ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from query.answers.answer import FoundTool, to_found_tool
 from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.catalogue import Catalogue
+from query.records import StatedEncoding
 from query.replicas import Replicated, Serving, servings
 from query.search.request import ToolName
 from query.tool import ALWAYS_LOADED, CatalogueTool, input_schema, output_schema
 from query.turns import give_way
-from shared.catalog import Encoding, Scope
+from shared.catalog import DEFAULT_ENCODING, Encoding, Scope
 from shared.errors import ToolNotFound
 from shared.text.tokens import is_estimate
 
@@ -27,12 +29,15 @@ _log = structlog.get_logger()
 class DescribeRequest(ToolRequest):
     """The names of the tools to describe, and the detail level."""
 
-    names: ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)]
-    """`server:tool`, or another name of an answer."""
+    names: Annotated[
+        ToolName | Annotated[list[ToolName], Field(min_length=1, max_length=50)],
+        WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+    ]
+    """As in an answer: `server:tool`."""
     detail: Literal["detailed", "full"] = "detailed"
     """full: every field."""
-    encoding: Encoding | None = None
-    """To count tokens in."""
+    encoding: SkipJsonSchema[Encoding | None] = None
+    """What token_count is in."""
 
     @property
     def distinct(self) -> list[str]:
@@ -57,8 +62,7 @@ class DescribeResponse(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     tools: list[FoundTool]
-    encoding: Encoding
-    """What token_count is in."""
+    encoding: StatedEncoding = DEFAULT_ENCODING
     estimated: bool | None = None
     """True: token_count is an estimate."""
     not_found: list[NotDescribed] | None = None

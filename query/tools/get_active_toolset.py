@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel
+from pydantic.json_schema import SkipJsonSchema
 
 from query.answers.answer import context_meta, tool_info
 from query.answers.budget import ToolRequest
 from query.caller import Caller
 from query.kept import Recent
+from query.records import stated_encoding
 from query.search.request import ToolName
 from query.tool import CatalogueTool, input_schema
 from query.tools.list_available_tools import tools_of
@@ -24,7 +26,7 @@ from query.toolsets.offers import BudgetResult, Offer, Offers, cost, may_know_to
 from query.usage.recent_calls import REFRESH_S
 from shared.catalog import Encoding
 from shared.errors import HistoryUnavailable
-from shared.text.tokens import PROFILE, is_estimate, json_text
+from shared.text.tokens import PROFILE, json_text
 
 if TYPE_CHECKING:
     from query.catalogue import Catalogue
@@ -43,7 +45,8 @@ class ToolsetRequest(ToolRequest):
 
     name: ToolName | None = None
     """Default: yours."""
-    encoding: Encoding | None = None
+    encoding: SkipJsonSchema[Encoding | None] = None
+    """What the tokens are counted in."""
 
 
 GET_ACTIVE_TOOLSET = Tool(
@@ -129,17 +132,17 @@ def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: En
     # others get their number alone: they may not see the names
     named = {"missing": missing} if missing and "toolsets:write" in caller.permissions else {}
     warning = f"Entries of the toolset without a tool that you may use now: {len(missing)}."
+    warnings = [*offer.warnings, *([warning] if missing else [])]
     return {
         "toolset": toolset.name,
         **({"description": toolset.description} if toolset.description else {}),
         "tools": [_object(tool_info(tool, encoding, total)) for tool in tools],
         "meta": _object(context_meta(total, possible)),
-        "encoding": encoding,
         "profile": PROFILE,
-        **({"estimated": True} if is_estimate(encoding) else {}),
+        **stated_encoding(encoding),
         **_budget(caller, offer.budget),
         **named,
-        "warnings": [*offer.warnings, *([warning] if missing else [])],
+        **({"warnings": warnings} if warnings else {}),
     }
 
 
@@ -154,12 +157,12 @@ def _budget(caller: Caller, result: BudgetResult) -> dict[str, Any]:
     return {
         "budget": {
             "tokens": caller.budget_tokens,
-            "encoding": result.encoding,
+            **stated_encoding(result.encoding),
             "enforcedTokens": caller.limit_tokens,
             "used": result.tokens,
             "exceededBy": max(0, result.tokens + sum(costs.values()) - caller.budget_tokens),
         },
-        "leftOut": [{"name": name, "tokens": tokens} for name, tokens in costs.items()],
+        **({"leftOut": [{"name": name, "tokens": tokens} for name, tokens in costs.items()]} if costs else {}),
     }
 
 

@@ -34,7 +34,7 @@ class SavingsRequest(ToolRequest):
 # No output schema: it would cost every session more tokens than the report, which few sessions request.
 GET_SAVINGS_REPORT = Tool(
     name="get_savings_report",
-    description="Report the tokens saved, net of lists and answers, by day, and the use of servers and tools.",
+    description="Report the net tokens saved by day, and the use of servers and tools.",
     input_schema=input_schema(SavingsRequest),
     annotations=ToolAnnotations(
         title="Report savings", read_only_hint=True, idempotent_hint=True, open_world_hint=False

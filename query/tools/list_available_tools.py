@@ -20,7 +20,9 @@ from typing import Any, Literal
 import structlog
 from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 
+from query.absent import absences
 from query.answers.answer import (
     CAMEL_CASE,
     ContextInfo,
@@ -39,13 +41,14 @@ from query.caller import Caller
 from query.catalogue import Catalogue
 from query.find import FURTHER_LOST
 from query.kept import LONGEST_NAME, Recent
+from query.records import stated_encoding
 from query.replicas import ReplicaSets, Replicated, servings
 from query.search.request import ToolNames, filter_warnings, intersection
 from query.tool import CatalogueTool, input_schema
 from shared.catalog import Encoding, IndexedTool, Scope, ToolDefinition, ToolPage, point_id
 from shared.errors import BudgetTooSmall, CursorsUnavailable
 from shared.index.tools import ToolIndex
-from shared.text.tokens import PROFILE, is_estimate, json_text
+from shared.text.tokens import PROFILE, json_text
 
 # Tools read for one page; more hardly fit any budget, except as names.
 READ_TOOLS = 250
@@ -67,12 +70,14 @@ class ListRequest(ToolRequest):
     servers: ToolNames | None = None
     """Only these servers."""
     groups: ToolNames | None = None
-    """Only tools of these groups."""
+    """Only these groups."""
     detail: ListDetail = _SHORTEST
-    encoding: Encoding | None = None
-    max_tokens: MaxTokens | None = None
+    encoding: SkipJsonSchema[Encoding | None] = None
+    """What the tokens are counted in."""
+    max_tokens: SkipJsonSchema[MaxTokens | None] = None
+    """The most tokens of the answer."""
     cursor: CursorText | None = None
-    """nextCursor of the answer before."""
+    """nextCursor."""
 
     def narrow(self, allowed: Scope) -> Scope:
         """Return the part of the allowed scope that this request names."""
@@ -244,8 +249,13 @@ def _tools_after(
         total=total,
         meta=context_meta(total, possible),
         revision=revision,
-        # the first page has named the unknown filters
-        warnings=[] if after else filter_warnings(request.servers, request.groups, allowed, ledger),
+        # the first page has named the unknown filters, and the servers without tools
+        warnings=[]
+        if after
+        else [
+            *filter_warnings(request.servers, request.groups, allowed, ledger),
+            *absences(ledger.absent(scope), request.servers or (), all_unreached=True),
+        ],
         cursor=LONGEST_NAME,
     )
 
@@ -292,10 +302,9 @@ def _response(page: _ToolsInOrder, detail: ListDetail, count: int, *, is_shorter
     response: dict[str, Any] = {
         "toolsByServer": [_object(server) for server in _listed_servers(page, count, detail)],
         "meta": _object(page.meta),
-        "encoding": page.encoding,
         "profile": PROFILE,
+        **stated_encoding(page.encoding),
     }
-    response |= {"estimated": True} if is_estimate(page.encoding) else {}
     warnings = [*page.warnings, *([NAMES_ONLY] if is_shorter else [])]
     if not page.is_all(count):
         response |= {"nextCursor": page.cursor} if page.cursor else {}

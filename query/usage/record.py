@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from query.answers.budget import counting
 from query.replicas import first_server
 from query.usage.usage import TOOLS_LIST, CatalogueSize, Row, RowKey, Usage, summed, today
-from shared.catalog import MODEL_FIELDS, Scope
+from shared.catalog import DEFAULT_ENCODING, MODEL_FIELDS, Scope
 from shared.errors import HistoryUnavailable, IndexUnavailable
 from shared.service.command_line import COMMAND_LINE
 from shared.service.every import every
@@ -168,7 +168,7 @@ def answer_rows(
     """
     response = response or {}
     metrics = response.get("token_metrics") if tool == _FIND else None
-    if metrics and metrics["encoding"] == encoding:
+    if metrics and metrics.get("encoding", DEFAULT_ENCODING) == encoding:
         tokens = metrics["answer_tokens"]  # counted already
     else:
         tokens = sum(map(counting(encoding), texts))

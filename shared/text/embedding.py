@@ -12,11 +12,12 @@ import importlib.resources
 import math
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
 from shared.catalog import QueryVectors, ToolVectors
 from shared.errors import ConfigInvalid, ModelUnavailable
@@ -71,6 +72,28 @@ class Embedder(Protocol):
     def query(self, text: str) -> NDArray[np.float32]:
         """Return shape (dimension,), float32, unit length."""
         ...
+
+
+class ReferenceVectors:
+    """The vectors of fixed texts: an embedder embeds them once, on first use. Safe to call from several threads."""
+
+    def __init__(self, passages: Callable[[], Sequence[str]]) -> None:
+        self._passages = passages
+        self._by_embedder: WeakKeyDictionary[Embedder, NDArray[np.float32]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, embedder: Embedder) -> NDArray[np.float32]:
+        """Return the texts' vectors, shape (texts, dimension), unit rows.
+
+        Raises:
+            ModelUnavailable: the model cannot be loaded.
+        """
+        with self._lock:
+            if embedder not in self._by_embedder:
+                vectors = embedder.passages(self._passages())
+                vectors.flags.writeable = False  # all callers share them
+                self._by_embedder[embedder] = vectors
+            return self._by_embedder[embedder]
 
 
 class _Model(Protocol):

@@ -217,9 +217,8 @@ class Reader:
             wrong = "error: expected an object"
         elif not isinstance(code, int):
             wrong = f"error.code: expected a whole number, got {self._quote(error.get('code'))}"
-        forms: tuple[object, ...] = (message, raw)
-        plain_words = [text for text in forms if isinstance(text, str)]
-        said = plain_words[0] if plain_words else json.dumps(raw, ensure_ascii=False)
+        said = message if isinstance(message, str) else raw
+        said = said if isinstance(said, str) else json.dumps(raw, ensure_ascii=False)
         reason = f"answers with an error: {self._state.quote(said)} ({wrong})"
         data = {key: error[key] for key in ("code", "data") if key in error}
         return {"code": code if isinstance(code, int) else INTERNAL_ERROR, "message": reason, "data": data | _OURS}

@@ -18,7 +18,7 @@ from query.answers.budget import MIN_TOKENS, counting, parts
 from query.catalogue import Catalogue
 from query.mcp import service_of
 from query.records import Baseline, Ledger, token_metrics
-from shared.catalog import ENCODINGS, Encoding, IndexedTool
+from shared.catalog import DEFAULT_ENCODING, ENCODINGS, Encoding, IndexedTool
 from shared.settings import ResponseMode
 from shared.text.tokens import counter, json_text
 from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
@@ -67,7 +67,7 @@ async def texts_of_all_pages(catalogue: Catalogue, arguments: dict[str, Any]) ->
 
 def check(text: str, encoding: Encoding, model_tokens: int) -> None:
     metrics = json.loads(text)["token_metrics"]
-    assert metrics["encoding"] == encoding
+    assert metrics.get("encoding", DEFAULT_ENCODING) == encoding
     assert metrics["net_tokens_saved"] == model_tokens - metrics["answer_tokens"]
     if metrics["answer_tokens"] != counting(encoding)(text):
         check_has_no_fixed_point(text, encoding)

@@ -121,7 +121,7 @@ async def test_the_caller_chooses_the_form() -> None:
         for detail, field in (("detailed", "inputSchema"), ("full", "definition"), ("summary", "summary")):
             answer = await find(client, detail=detail)
             assert all({"inputSchema", "definition", "summary"} & tool.keys() == {field} for tool in answer["tools"])
-            assert answer["warnings"] == []
+            assert "warnings" not in answer
 
 
 async def test_detailed_answers_keep_definitions_and_give_fewer_at_a_time() -> None:
@@ -161,8 +161,8 @@ async def test_counts_in_the_encoding_that_the_caller_asks_for() -> None:
         }
 
     assert [metric["returned_tokens"] for metric in metrics.values()] == [10, 20, 30]
-    assert [metric["encoding"] for metric in metrics.values()] == list(metrics)
-    assert [metric["estimated"] for metric in metrics.values()] == [False, False, True]
+    assert [metric.get("encoding") for metric in metrics.values()] == [None, "o200k_base", "heuristic"]
+    assert [metric.get("estimated") for metric in metrics.values()] == [None, None, True]
 
 
 async def test_a_name_that_no_budget_holds_is_an_error_that_says_what_to_do() -> None:
@@ -271,7 +271,7 @@ async def test_while_the_store_is_down_tools_are_found_and_the_answer_says_that_
     assert len(while_down["tools"]) == 8
     assert (while_down.get("nextCursor"), while_down["warnings"]) == (None, [FURTHER_LOST])
     assert while_down["token_metrics"]["answer_tokens"] == COUNT(json_text(while_down))
-    assert (again["tools"], bool(again["nextCursor"]), again["warnings"]) == (while_down["tools"], True, [])
+    assert (again["tools"], bool(again["nextCursor"]), again.get("warnings")) == (while_down["tools"], True, None)
 
 
 async def test_while_the_store_is_down_tools_that_need_a_cursor_are_errors_that_say_so() -> None:
@@ -327,7 +327,7 @@ async def test_a_tool_whose_rest_is_kept_declares_how_to_read_it() -> None:
     async with client_of(builtin_tools(catalogue_of())) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
 
-    assert {"max_tokens", "cursor"} <= listed["describe_tool"].input_schema["properties"].keys()
+    assert "cursor" in listed["describe_tool"].input_schema["properties"]
     assert listed["describe_tool"].output_schema is None
     assert listed["find_tool"].output_schema is not None
 

@@ -60,7 +60,7 @@ NOTE: dict[str, Any] = {
         (
             {"title": "x", "titel": "secret"},
             "parameters.titel",
-            "is no parameter of this tool; it has title, size, tags, at",
+            "is no parameter of this tool; did you mean title? It has title, size, tags, at",
         ),
     ],
 )
@@ -233,7 +233,10 @@ MORE: dict[str, dict[str, Any]] = {"recursive": {}, "large": {"allOf": [True] * 
     ("arguments", "expected"),
     [
         ({}, ("parameters.name", "is required")),
-        ({"name": "x", "nome": 1}, ("parameters.nome", "is no parameter of this tool; it has name, unit, inner")),
+        (
+            {"name": "x", "nome": 1},
+            ("parameters.nome", "is no parameter of this tool; did you mean name? It has name, unit, inner"),
+        ),
     ],
 )
 @pytest.mark.parametrize("more", MORE.values(), ids=MORE.keys())
@@ -322,3 +325,47 @@ def test_arguments_that_fit_a_schema_are_never_rejected(schema: Any, arguments: 
         check_arguments(definition(schema), arguments)
     except ArgumentsInvalid:
         assert not Draft202012Validator(schema).is_valid(arguments)
+
+
+@pytest.mark.parametrize(
+    ("given_name", "name"),
+    [
+        ("tz", "timezone"),
+        ("time_zone", "timezone"),
+        ("TimeZone", "timezone"),
+        ("zone", "timezone"),
+        ("timezones", "timezone"),
+        ("file_path", "path"),
+        ("pth", "path"),
+        ("repoPath", "repo_path"),
+    ],
+)
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_an_unknown_name_comes_with_the_one_that_was_meant(given_name: str, name: str, is_strict: bool) -> None:
+    schema = {"properties": {name: {"type": "string"}, "limit": {"type": "integer"}}, "required": [name]}
+    optional = {"properties": schema["properties"], "additionalProperties": False}
+
+    fields = dict([problem(schema | ({"additionalProperties": False} if is_strict else {}), {given_name: "UTC"})])
+
+    assert any(
+        given_name in f"{field}{reason}" and f"did you mean {name}?" in reason for field, reason in fields.items()
+    )
+    field, reason = problem(optional, {given_name: "UTC"})
+    assert field == f"parameters.{given_name}"
+    assert f"did you mean {name}?" in reason
+
+
+@given(st.text(max_size=80), st.lists(st.text(max_size=80), max_size=8))
+def test_a_name_without_a_near_one_is_refused_all_the_same(given_name: str, names: list[str]) -> None:
+    schema: dict[str, Any] = {"properties": {name: {} for name in names}, "additionalProperties": False}
+
+    if given_name not in names:
+        problem(schema, {given_name: 1})
+
+
+def test_names_without_measure_are_compared_within_a_little_time() -> None:
+    names = [f"{'a' * 9_000}{number}" for number in range(4)]
+    schema: dict[str, Any] = {"properties": {name: {} for name in names}, "additionalProperties": False}
+
+    with little_work():
+        problem(schema, {"b" * 1_000_000: 1})

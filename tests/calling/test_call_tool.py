@@ -113,7 +113,7 @@ async def test_a_server_that_does_not_run_is_said_so_and_nothing_is_sent(status:
     result = await call(replace(CONVERT, status=status))
 
     assert result.is_error
-    assert text_of(result) == f"time: is {status}, so its tools cannot be called now"
+    assert text_of(result).startswith(f"time: is {status}")
 
 
 @pytest.mark.parametrize("status", ["stopped", "quarantined"])
@@ -128,7 +128,7 @@ async def test_a_tool_named_like_that_of_a_server_which_does_not_run_is_not_call
 
     result = await call(catalogue=catalogue, name=name, server_name=server_name)
 
-    assert text_of(result) == f"fs: is {status}, so its tools cannot be called now"
+    assert text_of(result).startswith(f"fs: is {status}")
 
 
 async def test_a_server_that_stopped_after_its_tools_were_read_is_not_called() -> None:
@@ -153,7 +153,7 @@ async def test_a_tool_of_a_group_that_the_caller_is_not_in_cannot_be_called_or_s
 
     result = await call(hidden, seen, caller=Caller("ann", groups=frozenset({"code"})))
 
-    assert text_of(result) == "'time:convert' is no tool that you may use; the nearest: git:log"
+    assert text_of(result) == "There is no tool 'time:convert'. Nearest: git:log"
 
 
 async def test_a_name_of_several_servers_is_answered_with_all_of_them() -> None:
@@ -172,7 +172,7 @@ async def test_a_name_that_joins_server_and_tool_in_another_way_is_sent_nowhere_
     result = await call(CONVERT, stranger, name=name, mode=mode)
 
     assert result.is_error
-    assert text_of(result).startswith(f"{name!r} is no tool that you may use; the nearest: ")
+    assert text_of(result).startswith(f"There is no tool {name!r}. Nearest: ")
     assert "time:convert" in text_of(result)
     assert text_of(await call(CONVERT, stranger, name=f"units:{name}", mode=mode)).startswith("units: ")
 

@@ -646,7 +646,7 @@ async def test_the_schema_of_a_tool_of_a_session_is_checked(catalogue: Catalogue
     [
         ({"read_options": options_of({"s": ServerOptions(exclude_tools=("hid*",))})}, "exclude"),
         ({"read_policy": lambda: policy(rule(tools=["hidden"]))}, "denies"),
-        ({"intents": None}, "no tool that you may use"),
+        ({"intents": None}, "There is no tool"),
     ],
 )
 async def test_the_operator_decides_on_a_tool_of_a_session_as_on_any_other(
@@ -663,7 +663,7 @@ async def test_a_tool_of_a_session_waits_for_its_approval_where_changes_do(catal
     assert catalogue.intents
     catalogue.intents.update_definitions("s", lambda _: Definitions(server_id="s", held=True))
     async with enabled(catalogue) as (ann, _):
-        assert "no tool that you may use" in text_of(await call(ann, "hidden"))
+        assert "There is no tool" in text_of(await call(ann, "hidden"))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -85,7 +85,7 @@ class Judge:
         for offer in found:
             self._judge(offer, question)
         if question.wanted:
-            self._judge_wanted(question.wanted, question, found, result.structured_content["warnings"])
+            self._judge_wanted(question.wanted, question, found, result.structured_content.get("warnings", []))
 
     def failed(self, question: Question, error: BaseException) -> None:
         """Judge what a question ended in that got no answer."""

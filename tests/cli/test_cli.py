@@ -304,7 +304,12 @@ def test_a_search_in_a_misspelt_server_names_the_near_ones() -> None:
 
 def test_without_a_match_the_nearest_tools_are_named_and_an_uncounted_tool_has_no_number() -> None:
     searched = {"baseline_tokens": 900, "returned_tokens": 0, "savings_percentage": 100.0, "encoding": "cl100k_base"}
-    none = {"tools": [], "no_match": True, "nearest": ["time:now", "git:log"], "token_metrics": searched}
+    none = {
+        "tools": [],
+        "no_match": True,
+        "nearest": ["time:now: Tell it.", "git:log"],
+        "token_metrics": searched,
+    }
     uncounted = {"tools": [{"name": "time:now", "summary": "now(): Tell"}], "token_metrics": searched}
 
     with out.capture() as nothing:
@@ -312,7 +317,7 @@ def test_without_a_match_the_nearest_tools_are_named_and_an_uncounted_tool_has_n
     with out.capture() as something:
         print_tools(uncounted)
 
-    assert "No tool fits. The nearest: time:now, git:log" in nothing.get()
+    assert nothing.get().splitlines()[-2:] == ["  time:now: Tell it.", "  git:log"]
     assert "saved" not in nothing.get()
     assert something.get().splitlines()[1].split() == ["time:now", "():", "Tell"]
 

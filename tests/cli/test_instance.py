@@ -26,10 +26,11 @@ from starlette.types import ASGIApp
 
 from query.auth.authentication import Authentication
 from query.caller import Caller
+from query.digest import BEING_LISTED
 from query.early import early_service
 from query.endpoint import Endpoint
 from query.listener import HttpListener, open_listener
-from query.mcp import caller_or_anyone
+from query.mcp import caller_or_anyone, introduced
 from query.mcp import service_of as mcp_service_of
 from query.tools.registry import BUILTIN_TOOLS
 from shared.errors import ConfigInvalid, IndexHeld, ServiceUnreachable
@@ -64,14 +65,14 @@ def instance_of(address: str = "http://127.0.0.1:1") -> Instance:
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_early_service_introduces_itself_as_the_service_does(mode: str) -> None:
-    async def introduced(server: Server[Any]) -> tuple[object, ...]:
+    async def introduction(server: Server[Any]) -> tuple[object, ...]:
         async with Client(server, mode=mode) as client:
             return client.server_info, client.server_capabilities, client.instructions, client.protocol_version
 
-    early = await introduced(early_service([]))
-    running = await introduced(mcp_service_of(catalogue_of([]), upstreams_to({})))
+    early = await introduction(early_service([]))
+    running = await introduction(mcp_service_of(catalogue_of([]), upstreams_to({})))
 
-    assert early == running
+    assert early == (*running[:2], introduced(BEING_LISTED), running[3])
 
 
 def test_the_proxy_repeats_the_calls_of_all_tools_that_only_read() -> None:

@@ -59,7 +59,7 @@ def test_a_server_is_added_described_called_and_removed(tmp_path: Path, monkeypa
         called = run("call", "able:echo", "words=007").stdout
         refused = CliRunner().invoke(app, ["call", "able:refuses"])
         listed = run("ls").stdout
-        with pytest.raises(ToolNotFound, match="is no tool that you may use"):
+        with pytest.raises(ToolNotFound, match="There is no tool"):
             run("call", "able:ehco")
         run("remove", "able")
         eventually(lambda: states() == {"able": "stopped", "good": "listed"}, what=running.output())

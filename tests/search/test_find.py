@@ -108,8 +108,8 @@ def test_a_server_of_a_filter_that_does_not_run_is_named() -> None:
     index = index_of(make_tool("fs", "read", status="stopped"))
 
     assert find(index, servers=["fs"]).warnings == [
-        "The server fs is stopped, so its tools are not shown.",
         NOTHING_VISIBLE,
+        "fs is stopped, so its tools cannot be called now.",
     ]
 
 
@@ -204,7 +204,7 @@ def test_where_nothing_fits_no_tool_is_returned_and_the_nearest_are_named() -> N
 
     assert answer.tools == []
     assert answer.no_match is True
-    assert answer.nearest == ["fs:read_file"]
+    assert answer.nearest == ["fs:read_file: read a file"]
     assert answer.token_metrics.tokens_saved == 10
     assert answer.warnings == [NOTHING_FITS]
 

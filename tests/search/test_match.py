@@ -25,7 +25,6 @@ from query.search.ranking import (
     NO_THRESHOLD,
     adjusted_similarity,
     category_similarity,
-    category_vectors,
     coverage,
     fit,
     is_match,
@@ -38,6 +37,7 @@ from query.search.search import Step, StepResult
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope
 from shared.text.bm25 import query_terms
 from shared.text.embedding import Embedder, FastEmbedder, query_vectors
+from shared.text.subjects import SUBJECTS
 from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
 from tests.support.filled import index_of
 
@@ -103,7 +103,7 @@ def test_an_answer_without_a_match_names_the_nearest_and_returns_none(
 
     assert bool(answer.tools) == (not answer.no_match)
     assert bool(answer.nearest) == bool(answer.no_match)
-    assert set(answer.nearest or ()) <= {tool.qualified_name for tool in fleet}
+    assert {line.split(": ")[0] for line in answer.nearest or ()} <= {tool.qualified_name for tool in fleet}
 
 
 @given(fleets, phrases, thresholds, st.integers(1, 7))
@@ -204,7 +204,7 @@ OWN_TOOLS = (
     ("clock", "convert_time", "Convert a time between time zones"),
 )
 
-texts = st.lists(st.sampled_from(" ".join(CATEGORIES.values()).split()), min_size=1, max_size=9).map(" ".join)
+texts = st.lists(st.sampled_from(" ".join(SUBJECTS.values()).split()), min_size=1, max_size=9).map(" ".join)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_concurrent_threads_embed_the_tool_categories_once_and_keep_them_as_long
     embedder = FakeEmbedder()
 
     with ThreadPoolExecutor(8) as threads:
-        each = list(threads.map(category_vectors, [embedder] * 8))
+        each = list(threads.map(CATEGORIES.of, [embedder] * 8))
 
     assert len({id(vectors) for vectors in each}) == 1
     assert embedder.embedded_texts == passages()
@@ -243,7 +243,7 @@ def test_concurrent_threads_embed_the_tool_categories_once_and_keep_them_as_long
 def test_only_the_nearest_tool_categories_decide(question: str) -> None:
     query = EMBEDDER.query(question)
 
-    each = sorted((float(row @ query) for row in category_vectors(EMBEDDER)), reverse=True)
+    each = sorted((float(row @ query) for row in CATEGORIES.of(EMBEDDER)), reverse=True)
 
     assert category_similarity(query, EMBEDDER) == pytest.approx(sum(each[:NEAREST]) / NEAREST, abs=1e-6)
     assert -1.001 <= category_similarity(query, EMBEDDER) <= 1.001

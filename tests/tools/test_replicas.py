@@ -136,7 +136,7 @@ def test_a_tool_that_is_named_like_a_definition_receives_none_of_its_calls() -> 
 
 @pytest.mark.parametrize("name", ["get@", "@12345678", "get@1234567", "get@ffffffff", "get@GGGGGGGG"])
 def test_a_name_with_no_known_digest_is_not_found(name: str) -> None:
-    with pytest.raises(ToolNotFound, match="the nearest: web1:get"):
+    with pytest.raises(ToolNotFound, match="Nearest: web1:get"):
         _resolved(replicated(["web1", "web2"], GET), name)
 
 

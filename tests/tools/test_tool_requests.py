@@ -8,16 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
+from pydantic import ValidationError
 
 from query.answers.budget import PagedRequest, ToolRequest
 from query.calling.call import CallRequest
+from query.digest import MAX_TOKENS
 from query.mcp import service_of
 from query.search.request import FindRequest
 from query.tools.describe_tool import DescribeRequest
 from query.tools.get_active_toolset import ToolsetRequest
 from query.tools.get_savings_report import SavingsRequest
 from query.tools.list_available_tools import ListRequest
-from query.tools.registry import BUILTIN_TOOLS
+from query.tools.registry import builtin_definitions
+from shared.catalog import DEFAULT_ENCODING
+from shared.quoting import quoted_name
+from shared.text.tokens import counter, json_text
+from shared.validation import first_invalid_argument
 from tests.support.calling import catalogue_of, text_of, upstreams_to
 from tests.support.fakes import make_tool
 
@@ -117,10 +123,69 @@ async def test_a_list_that_is_too_long_is_rejected_with_its_limit(
     assert text_of(result).startswith(limit)
 
 
-def test_the_schemas_have_the_limits_of_lists() -> None:
-    schemas = {handler.tool.name: handler.tool.input_schema["properties"] for handler in BUILTIN_TOOLS}
-    find = schemas["find_tool"]
+def test_the_schemas_name_no_limits_and_nothing_that_few_agents_need() -> None:
+    text = json_text([tool.for_model() for tool in builtin_definitions()])
 
-    assert find["tool_description"]["anyOf"][1]["maxItems"] == 20
-    assert find["tool_keywords"]["anyOf"][1]["maxItems"] == 50
-    assert schemas["list_available_tools"]["servers"]["maxItems"] == find["exclude"]["maxItems"] == 200
+    assert not [word for word in ("maxItems", "minimum", "encoding", "max_tokens") if word in text]
+    assert counter(DEFAULT_ENCODING)(text) + MAX_TOKENS <= 850
+
+
+def refusal(model: type[ToolRequest], **arguments: object) -> str:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(REQUIRED[model] | arguments)
+    return first_invalid_argument(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "given_name", "meant"),
+    [
+        (FindRequest, "max_results", None),
+        (FindRequest, "server", "servers"),
+        (FindRequest, "readOnly", "read_only"),
+        (FindRequest, "keywords", "tool_keywords"),
+        (DescribeRequest, "name", "names"),
+        (ListRequest, "details", "detail"),
+        (SavingsRequest, "Period", "period"),
+        (CallRequest, "server", "server_name"),
+        (CallRequest, "tool", "tool_name"),
+    ],
+)
+def test_an_unknown_argument_is_named_with_the_one_that_was_meant(
+    model: type[ToolRequest], given_name: str, meant: str | None
+) -> None:
+    reason = refusal(model, **{given_name: "x"})
+
+    assert reason.startswith(f"{given_name}: ")
+    assert (f"did you mean {meant}?" in reason) == bool(meant)
+    assert meant or all(name in reason for name in ("tool_description", "limit"))
+
+
+@pytest.mark.parametrize("name", ["timezone", "path", "q", "\u5730\u65b9"])
+def test_an_argument_of_the_called_tool_beside_parameters_belongs_into_them(name: str) -> None:
+    reason = refusal(CallRequest, **{name: "UTC"})
+
+    assert reason.startswith(quoted_name(name))
+    assert "`parameters`" in reason
+
+
+@pytest.mark.parametrize("name", ["query", "task", "description"])
+def test_a_search_may_be_called_otherwise(name: str) -> None:
+    assert FindRequest.model_validate({name: "tell the time"}).steps == ["tell the time"]
+    assert FindRequest.model_validate({name: ["a", "b"], "limit": 3}).steps == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('{"a": 1', "line 1, column 8"),
+        ('{"a": 1,}', "line 1, column 9"),
+        ("{a: 1}", "line 1, column 2"),
+        ('{"a":\n\n tru}', "line 3, column 2"),
+        ("Berlin", "line 1, column 1"),
+    ],
+)
+def test_broken_json_of_parameters_is_refused_with_the_place_where_it_breaks(text: str, where: str) -> None:
+    reason = refusal(CallRequest, parameters=text)
+
+    assert reason.startswith("parameters: ")
+    assert where in reason

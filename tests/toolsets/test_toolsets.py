@@ -116,7 +116,7 @@ async def test_a_tool_outside_the_toolset_is_as_unknown_to_a_call_as_one_that_do
     assert outside.is_error
     assert nowhere.is_error
     assert text_of(outside).replace("zones", "zebra") == text_of(nowhere)
-    assert "is no tool that you may use" not in text_of(inside)
+    assert "There is no tool" not in text_of(inside)
 
 
 @pytest.mark.parametrize("asked", ["zones", "time_zones", "time:zones"])
@@ -194,7 +194,9 @@ async def test_the_report_has_the_tools_and_the_budget_of_the_list_where_servers
 
     assert {tool.name for tool in listed.tools} - OURS == {f"one__{name}" for name in names}
     assert [tool["namespacedName"] for tool in shown["tools"]] == [f"one:{name}" for name in names]
-    assert (shown["leftOut"], shown["warnings"], (listed.meta or {}).get(WARNINGS_KEY)) == ([], [], None)
+    assert "leftOut" not in shown
+    assert "warnings" not in shown
+    assert WARNINGS_KEY not in (listed.meta or {})
     assert (shown["budget"]["used"], shown["budget"]["exceededBy"]) == (40, 0)
     assert "missing" not in shown
 
@@ -209,7 +211,7 @@ async def test_a_budget_that_is_exceeded_is_warned_of() -> None:
     assert listed.meta is not None
     assert "more than the budget of 50" in listed.meta[WARNINGS_KEY][0]
     assert shown["budget"] == {
-        "tokens": 50, "encoding": "cl100k_base", "enforcedTokens": None, "used": 70, "exceededBy": 20
+        "tokens": 50, "enforcedTokens": None, "used": 70, "exceededBy": 20
     }  # fmt: skip
     assert len(found["tools"]) == 3
     assert "The definitions cost 70 tokens, more than the budget of 50." in found["warnings"]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
+from shared.catalog import DEFAULT_ENCODING
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.client.service import open_service
@@ -80,7 +81,9 @@ def print_tools(answer: Object) -> None:
     if rows:
         print_table((Column("tool"), Column("wire tokens", is_number=True), Column("what it does")), rows)
     if nearest := answer.get("nearest"):
-        out.print(f"No tool fits. The nearest: {', '.join(map(quoted_name, nearest))}")
+        out.print("No tool fits. The nearest:")
+        for line in nearest:
+            out.print(f"  {printable(line)}")
     for warning in answer.get("warnings", []):
         print_notes(printable(warning))
     metrics = answer["token_metrics"]
@@ -89,7 +92,7 @@ def print_tools(answer: Object) -> None:
     tokens = sum(tool.get("token_count") or 0 for tool in answer["tools"])  # the sum of the column
     if tokens and metrics["baseline_tokens"]:
         baseline = max(metrics["baseline_tokens"], tokens)
-        saved = f"{100 * (1 - tokens / baseline):.4g} % saved ({metrics['encoding']}, wire form)"
+        saved = f"{100 * (1 - tokens / baseline):.4g} % saved ({metrics.get('encoding', DEFAULT_ENCODING)}, wire form)"
         out.print(f"{tokens:,} tokens in place of {baseline:,}: {saved}")
 
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from query.catalogue import catalogue_of
 from query.listener import open_listener
 from query.mcp import build_server
-from query.search.ranking import category_vectors
+from query.search.ranking import CATEGORIES
 from query.service import HttpServer
 from query.tools.registry import builtin_tools
 from shared.errors import ConfigInvalid, ToolscaleError
@@ -149,7 +149,7 @@ def _ingest(embedded: Embedded, config: Config) -> None:
 @contextmanager
 def _query_service(embedded: Embedded) -> Generator[str]:
     deps = embedded.deps
-    category_vectors(deps.embedder)  # load the model before the first query, as the query service does
+    CATEGORIES.of(deps.embedder)  # load the model before the first query, as the query service does
     catalogue = catalogue_of(deps.index, deps.embedder, embedded.settings)
     server = build_server(builtin_tools(catalogue), policy=catalogue.response_policy)
     http = HttpServer(server, open_listener(embedded.settings), index=deps.index)

@@ -20,9 +20,14 @@ from shared.index.tools import ToolIndex
 from shared.intents import times
 from shared.intents.intent import Intent
 from shared.intents.intents import Intents
+from shared.text.embedding import Embedder
+from shared.text.subjects import subjects_of
 from workers.indexing.changes import Review
 
 NextRevision = Callable[[], int]
+
+# As many decide on the subjects of a server as well as all.
+TOOLS_FOR_SUBJECTS = 64
 
 _log = structlog.get_logger()
 
@@ -34,16 +39,19 @@ def listed_record(
     before: ServerRecord | None,
     index: ToolIndex,
     next_revision: NextRevision,
+    embedder: Embedder,
 ) -> ServerRecord:
     """Return the record after a complete listing whose tools are in the index.
 
-    The token sums come from the previous record if it has the same catalog digest, otherwise from the index. A run
-    that was killed between its tools and its record therefore leaves no wrong sum.
+    The token sums and the subjects come from the previous record if it has the same catalog digest, otherwise from the
+    index. A run that was killed between its tools and its record therefore leaves no wrong sum.
     """
     listing, current_digest = reviewed.listing, catalog_digest(digests)
     known = before if before and before.is_listed and before.catalog_digest == current_digest else None
     sums = (
-        known.model_dump(include={"tokens", "model_tokens", "uncounted"}) if known else _sums(index, intent.server_id)
+        known.model_dump(include={"tokens", "model_tokens", "uncounted", "subjects"})
+        if known
+        else _sums(index, intent.server_id) | {"subjects": _subjects(index, digests, embedder)}
     )
     record = unlisted_record(intent, known.revision if known else 0).model_copy(
         update={
@@ -221,6 +229,12 @@ def _put_failed(
 def _visible_to_readers(record: ServerRecord) -> ServerRecord:
     """Return the record without the time and the generation of its confirmation, which readers ignore."""
     return record.model_copy(update={"generation": 0, "last_listed_at": None})
+
+
+def _subjects(index: ToolIndex, digests: Mapping[str, str], embedder: Embedder) -> tuple[str, ...]:
+    """Return the subjects of the tools with these digests, which the index has; of many tools, those of some."""
+    features = index.features_by_digest(sorted(digests.values())[:TOOLS_FOR_SUBJECTS])
+    return subjects_of([each.vectors for each in features.values()], embedder)
 
 
 def _sums(index: ToolIndex, server_id: str) -> dict[str, object]:
