@@ -217,8 +217,8 @@ class Reader:
             wrong = "error: expected an object"
         elif not isinstance(code, int):
             wrong = f"error.code: expected a whole number, got {self._quote(error.get('code'))}"
-        said = message if isinstance(message, str) else raw
-        said = said if isinstance(said, str) else json.dumps(raw, ensure_ascii=False)
+        whole = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
+        said = message if isinstance(message, str) else whole
         reason = f"answers with an error: {self._state.quote(said)} ({wrong})"
         data = {key: error[key] for key in ("code", "data") if key in error}
         return {"code": code if isinstance(code, int) else INTERNAL_ERROR, "message": reason, "data": data | _OURS}
