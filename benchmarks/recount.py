@@ -40,6 +40,7 @@ from benchmarks.recount_numbers import (
     report_rows,
     share_rows,
     with_sight,
+    without_digest,
 )
 from tests.support.http_callers import entry, token_file
 from tests.support.processes import Composition
@@ -266,7 +267,7 @@ def recounted(plan: Plan, recording: Recording) -> list[Row]:
         if each.tool == "get_active_toolset":
             rows += advice_rows(each, covered, upstream)
     own = next(each.exchange.result["tools"] for each in seen if each.tool == LIST and not each.visible.toolset)
-    rows += command_rows(recording.costs, recording.servers, own, upstream)
+    rows += command_rows(recording.costs, recording.servers, list(map(without_digest, own)), upstream)
     return [*rows, *report_rows(recording.report, seen, upstream, LAST_REPORT)]
 
 

@@ -250,6 +250,11 @@ class Rows(list[Row]):
         self.append(Row(f"{self._prefix} {number}", self._answer, stated, recounted))
 
 
+def without_digest(tool: Raw) -> Raw:
+    """Return a tool of Toolscale's `tools/list` without the digest of the catalogue, which a command cannot know."""
+    return {**tool, "description": str(tool["description"]).partition(" It has some ")[0]}
+
+
 def command_rows(costs: Stated, servers: Sequence[Stated], own: Sequence[Raw], upstream: Upstream) -> list[Row]:
     """Return the rows of `toolscale costs` and `toolscale ls`; `own` are the tools of Toolscale's `tools/list`."""
     rows, encoding = Rows("costs", "toolscale costs"), costs["encoding"]

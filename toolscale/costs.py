@@ -263,7 +263,7 @@ def comparison(report: CostReport) -> str:
     share = f", {percent(abs(1 - own / total))} {'less' if own <= total else 'more'}" if total else ""
     return (
         f"Toolscale in their place lists {report.own.tools} tools: {own:,} tokens against {total:,}{share} "
-        f"({PROFILE} profile, {unit}); each search adds its answer."
+        f"({PROFILE} profile, {unit}); each search adds its answer, and the list a digest of at most 150."
     )
 
 

@@ -8,7 +8,7 @@ from query.calling.call import CallRequest, ResolvedTool, permitted_tool, resolv
 from query.replicas import split_name
 from query.turns import run_in_thread
 from shared.catalog import IndexedTool, ServerRecord, digest
-from shared.errors import ToolNotFound
+from shared.errors import ServerNotRunning, ToolNotFound
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -28,7 +28,7 @@ async def resolve_called_tool(
     """
     try:
         return await run_in_thread(caller.name, resolve_tool, request, caller, catalogue)
-    except ToolNotFound:
+    except (ToolNotFound, ServerNotRunning):
         server_id, name = split_name(request.name)
         if not name:
             raise

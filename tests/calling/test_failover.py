@@ -192,7 +192,7 @@ async def test_another_status_without_a_jsonrpc_body_is_no_answer(
         written = await call(client, WRITE)
         read = await call(client, READ)
 
-    assert text_of(written) == f"r0: HTTP {code}; {MAYBE}; 1 other replica was not tried, {NO_HINT}"
+    assert text_of(written) == f'r0: HTTP {code}: "go away"; {MAYBE}; 1 other replica was not tried, {NO_HINT}'
     assert server_of(read) == "r1"
     assert len(received) == 1
 
@@ -211,7 +211,6 @@ ANSWERS: dict[str, tuple[Act, str]] = {
         'r0: answers with an error: "the quota is used up" (-32000)',
     ),
     "tool error": (answers(FINE | {"isError": True}), "fine"),
-    "invalid result": (answers({}), "r0: answers with an invalid result"),
     "redirect": (lambda exchange: exchange.send(302, location="http://127.0.0.1:1/"), "r0: redirects"),
 }
 

@@ -26,6 +26,7 @@ from query.catalogue import Catalogue
 from query.kept import Kept, RedisEntries
 from query.mcp import build_server
 from query.tools.registry import builtin_tools
+from shared.catalog import FEATURES_VERSION
 from shared.errors import CursorsUnavailable
 from shared.intents.definitions import Definitions
 from shared.intents.intents import open_intents
@@ -574,7 +575,11 @@ async def test_a_session_whose_tools_change_requests_a_reconciliation(kind: str)
 def catalogue(tmp_path: Path) -> Generator[Catalogue]:
     with closing(open_intents(load_settings(data_dir=tmp_path))) as intents:
         intents.update_definitions("s", lambda _: Definitions(server_id="s"))
-        yield replace(catalogue_of([*TOOLS, READ, WRITE], HANDSHAKE), intents=intents)
+        catalogue = catalogue_of([*TOOLS, READ, WRITE], HANDSHAKE)
+        for record in catalogue.index.servers():
+            listed = {"last_listed_at": 1.0, "features_version": FEATURES_VERSION, "revision": record.revision + 100}
+            catalogue.index.put_server(record.model_copy(update=listed))
+        yield replace(catalogue, intents=intents)
 
 
 @asynccontextmanager

@@ -90,12 +90,13 @@ def test_a_row_of_a_table_is_one_line_in_a_pipe_and_as_wide_as_columns_elsewhere
     assert max(len(line) for line in narrow if line.startswith(" ")) <= 60
 
 
-def test_a_rejected_event_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_a_rejected_event_is_reported_in_one_line_below_the_cure(tmp_path: Path) -> None:
     done = run(tmp_path, "emit", "up", "a:b", "--url", "http://127.0.0.1:1/mcp", "--json")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: data.server_id: ")
-    assert done.stderr.count("\n") == 1
+    cure, error = done.stderr.splitlines()
+    assert "emit --help" in cure
+    assert error.startswith("error: data.server_id: ")
 
 
 @pytest.mark.parametrize("command", ["ls", "resync", "savings", "dead-letters", "emit down x"])

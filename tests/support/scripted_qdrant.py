@@ -41,7 +41,8 @@ def scripted_qdrant(
                 asked.append(self.path)
             if bodies is not None and body:
                 bodies[path] = json.loads(body)
-            wrapped = {"result": result, "status": "ok", "time": 0.0}
+            told = "ok" if status < 400 else {"error": "as scripted"}
+            wrapped = {"result": result, "status": told, "time": 0.0}
             self._send(status, {"title": "qdrant", "version": version} if path == "/" else wrapped)
 
         def _send(self, status: int, answered: object) -> None:

@@ -50,6 +50,7 @@ def bounds() -> list[Bound]:
     days, threads = settings.savings_keep_days, settings.worker_concurrency
     index_keys = ", ".join(f"`toolscale:{name}`" for name in INDEXES)
     return [
+        Bound("`toolscale:checked`", "a byte, for a millisecond", INDEX_BYTES),
         Bound("`toolscale:intent:…`", f"{INTENT_BYTES // KIB} KiB a server; 2 KiB as a rule", SERVERS * INTENT_BYTES),
         Bound(index_keys, f"{INDEX_BYTES} bytes a server, each", len(INDEXES) * SERVERS * INDEX_BYTES),
         Bound(
