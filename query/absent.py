@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shared.errors import NEEDS_SIGN_IN
+from shared.upstream.session import LAST_WORDS
 
 if TYPE_CHECKING:
     from shared.catalog import ServerRecord, ServerState
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 SHOWN = 3
 REASON_CHARACTERS = 160
 _WORD = re.compile(r"\w+")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"?')
 _UNREACHED: tuple[ServerState, ...] = ("failing", "quarantined", "sign-in")
 
 
@@ -32,7 +34,9 @@ def absence(record: ServerRecord) -> str:
         case "stopped":
             return "is stopped, so its tools cannot be called now"
         case _:
-            reason = " ".join((record.last_error or "").removeprefix(f"{server_id}: ").split()).rstrip(".")
+            # without the server's own words, which would be read as Toolscale's
+            reason = _QUOTED.sub('"…"', (record.last_error or "").partition(LAST_WORDS)[0])
+            reason = " ".join(reason.removeprefix(f"{server_id}: ").split()).rstrip(".")
             shown = f" ({reason[:REASON_CHARACTERS]})" if reason else ""
             state = "is quarantined" if record.state == "quarantined" else "cannot be listed"
             return f"{state}{shown} and is retried by itself; `toolscale show {server_id}` says more"

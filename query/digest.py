@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from query.answers.budget import counting, most_that_fit
-from shared.errors import IndexUnavailable
+from shared.errors import ConfigInvalid, IndexUnavailable
 from shared.text.subjects import MOST_SUBJECTS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Digests:
         kept, now_s = self._kept.get(scope), self._clock_s()
         try:
             found = self._read(scope, kept, now_s)
-        except IndexUnavailable as error:
+        except (IndexUnavailable, ConfigInvalid) as error:
             _log.warning("digest_not_read", reason=str(error))
             return kept.digest if kept else NO_DIGEST
         if found.digest.is_settled:

@@ -92,7 +92,7 @@ def checked_url(url: str, *schemes: str) -> SplitResult:
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
     if not url.isprintable() or " " in url:
         raise ValueError("expected a URL without blanks, line ends and invisible characters")
-    if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+    if not url.lower().startswith(tuple(f"{scheme}://" for scheme in schemes)):
         quotes = ", without quotation marks" if url[:1] in ("'", '"') else ""
         raise ValueError(f"expected a URL that begins with {wanted}{quotes}")
     refused = ValueError(f"expected HOST or HOST:PORT after {wanted}; {ENCODE}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from contextvars import Context
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -118,6 +118,10 @@ _NOT_FROM_THE_TOOL = (*_REJECTED, *(status for status in HTTPStatus if status >=
 _WITHOUT_ANSWER = (ServerUnreachable, ServerTimeout, ServerFailed, ServerAuthRequired)
 
 SESSION_LOST = "the server has lost the session, so the next call begins another"
+
+
+_is_as_sent: ContextVar[bool] = ContextVar("_is_as_sent", default=False)
+"""Whether the answer to the request of this context is wanted as the server sent it."""
 
 
 class NothingSent(Exception):
@@ -448,6 +452,7 @@ class Connection:
         request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
         data, options = request.model_dump(by_alias=True, mode="json", exclude_none=True), dict[str, Any]()
         session._stamp(data, options)
+        token = _is_as_sent.set(True)
         try:
             page = await session._dispatcher.send_raw_request("tools/list", data.get("params"), options)
         except MCPError as error:
@@ -456,6 +461,8 @@ class Connection:
             with anyio.move_on_after(_LAST_WORDS_S):
                 await self._ended.wait()
             raise (self._state.error or to_answer_error(self._state, error, self._state)) from error
+        finally:
+            _is_as_sent.reset(token)
         return cast("dict[str, Any]", page)
 
     def describe(self, state: SessionState) -> None:
@@ -661,7 +668,7 @@ class Connection:
         match item.message:
             case JSONRPCRequest(id=request_id):
                 self._allowance.begin(request_id)
-                self._methods[request_id] = item.message.method
+                self._methods[request_id] = "" if _is_as_sent.get() else item.message.method
                 _stamp(item, item.message)
                 if exchange := current_exchange.get():
                     exchange.request_id = request_id

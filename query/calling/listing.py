@@ -94,7 +94,9 @@ class SharedSession:
                     await self._listed.wait()
             except CallsExhausted:
                 await anyio.sleep(_FREE_S)
-            except ServerError as error:
+            except Exception as error:
+                if self._opened.done():
+                    raise
                 self._opened.set_exception(error)
 
     async def list_tools(self, *, cursor: str | None) -> ListToolsResult:
@@ -109,6 +111,7 @@ class SharedSession:
             await anyio.sleep(_POLL_S)
         asked = asyncio.run_coroutine_threadsafe(self._connection.tools_page(cursor), loop)
         page = await self._unless_ending(asyncio.wrap_future(asked))
+        page = {key: value for key, value in page.items() if value is not None}
         tools = page.get("tools")
         self._page = tools if isinstance(tools, list) else []
         return ListToolsResult.model_validate({**page, "tools": [] if isinstance(tools, list) else tools})

@@ -9,7 +9,7 @@ import anyio
 
 from query.calling.limits import CallLimits
 from shared.errors import CallsExhausted
-from shared.upstream.auth import PROJECT_OWNER
+from shared.upstream.auth import CLIENT_OWNER, PROJECT_OWNER
 
 MOST_OF_SERVER = 512
 """Sessions of a server over HTTP, whose callers need no open connection between two calls."""
@@ -31,6 +31,11 @@ class SessionKey(NamedTuple):
     def is_of_caller(self) -> bool:
         """Return whether the session may have the state of a caller; a process of a project need not have any."""
         return bool(self.owner) and not self.owner.startswith(PROJECT_OWNER)
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether others may not see what a server has in the session alone; callers without tokens are one."""
+        return self.is_of_caller and not self.owner.startswith(CLIENT_OWNER)
 
 
 class SessionBounds:

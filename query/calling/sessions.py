@@ -209,7 +209,12 @@ class Sessions:
             ServerError: it cannot be opened.
         """
         target = await self._resolve(server, LISTING)
-        running = [each for (server_id, _), each in self._connections.items() if server_id == server.server_id]
+        # not one whose tools a caller with a token has changed: they are of his session alone
+        running = [
+            each
+            for key, each in self._connections.items()
+            if key.server_id == server.server_id and not (key.is_private and each.tools.have_changed)
+        ]
         connection = next((each for each in running if each.accepts_calls and each.runs(target)), None)
         connection = connection or await self._connection(server, target, LISTING)
         with connection.listing():

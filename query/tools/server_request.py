@@ -16,7 +16,7 @@ from query.calling.dialogue import Dialogue
 from query.calling.sessions import CallResources
 from query.questions import NO_INPUT, STATE_INVALID, Asked, ClientInput, Questions, named_capabilities, of_server
 from shared.errors import InputRequired, ServerError, StateInvalid
-from shared.upstream.auth import Requester
+from shared.upstream.auth import CLIENT_OWNER, Requester
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -120,7 +120,7 @@ def requester_of(caller: Caller, context: ServerRequestContext[Any]) -> Requeste
         headers = dict(request.headers)
         # clients without a token, or another name, are told apart as far as their addresses differ
         client = client or (request.client.host if request.client else "")
-    session = caller.name if caller.has_token else f"{caller.name} {client}"
+    session = caller.name if caller.has_token else f"{CLIENT_OWNER}{caller.name} {client}"
     return Requester(caller.identity, headers, session, caller.directory)
 
 

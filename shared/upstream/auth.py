@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import httpx2
 
 PROJECT_OWNER = "directory "
+CLIENT_OWNER = "client "
 """Begins the owner of what the clients of one directory share; no caller's name has a space."""
 
 SERVICE = ""

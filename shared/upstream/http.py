@@ -325,7 +325,8 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
         """Return a body of JSON-RPC as any parser can read it, and another one as it is."""
         kind = response.headers.get("content-type", "").lower()
         request_id = _request_id(request)
-        if self._is_older or (request.method == "POST" and request_id is None):
+        is_resumed = "last-event-id" in request.headers  # with the answer to an earlier request
+        if self._is_older or is_resumed or (request.method == "POST" and request_id is None):
             return body
         is_error = response.status_code >= HTTPStatus.BAD_REQUEST  # whose body may be that of a proxy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ PROBE = "auto"
 
 HANDSHAKE = "legacy"
 
+# A server that was updated is asked in the usual way again.
+_KNOWN_S = 3_600.0
 # A process that holds so many forgets them all, since URLs and commands may come and go.
 _MOST_KNOWN = 10_000
 
@@ -34,7 +37,7 @@ class _Way(NamedTuple):
 
 
 # By the command or URL of a server: the way that worked where the usual one did not.
-_known: dict[str | tuple[str, ...], _Way] = {}
+_known: dict[str | tuple[str, ...], tuple[_Way, float]] = {}
 
 
 @asynccontextmanager
@@ -58,7 +61,8 @@ async def open_client(
     key = target.url if isinstance(target, HttpTarget) else (target.command, *target.args)
     is_sse = isinstance(target, HttpTarget) and target.transport == "sse"
     usual = _Way(HANDSHAKE if is_sse else mode, is_sse)  # the older transport has no other
-    known = _known.get(key, usual)
+    known, until_s = _known.get(key, (usual, 0.0))
+    known = known if time.monotonic() < until_s else usual
     way = known if known.is_sse or mode == PROBE else usual
     async with AsyncExitStack() as stack:
         try:
@@ -81,7 +85,7 @@ async def open_client(
             if other != usual:
                 if len(_known) >= _MOST_KNOWN:
                     _known.clear()
-                _known[key] = other
+                _known[key] = other, time.monotonic() + _KNOWN_S
         yield client
 
 

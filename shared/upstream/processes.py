@@ -14,6 +14,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import suppress
@@ -43,14 +44,16 @@ class Supervisor:
         self._numbers = itertools.count(1)
         self._pipe: int | None = None
         self._name = ""
+        self._lock = threading.Lock()
 
     def mark(self) -> str:
         """Return the mark of a new child, which counts as an installer until `answered`."""
         number = next(self._numbers)
-        if not self._toggle(number):  # there is none yet, or somebody has killed it
-            self._start()
-            self._toggle(number)
-        return f"{self._name}-{number}."
+        with self._lock:
+            if not self._toggle(number):  # there is none yet, or somebody has killed it
+                self._start()
+                self._toggle(number)
+            return f"{self._name}-{number}."
 
     def answered(self, mark: str) -> None:
         """Note, once, that a child has sent a message, or has ended."""
@@ -60,6 +63,7 @@ class Supervisor:
         """Let a forked process have a supervisor of its own: this one waits for the parent."""
         self._close()
         self._name = ""
+        self._lock = threading.Lock()
 
     def _start(self) -> None:
         self._close()

@@ -133,10 +133,11 @@ class Reader:
             found += [message] if message else []
         if request_id is not None and not found:
             found = self._refused(text, "is no answer of JSON-RPC", request_id)
-        elif not found:
+        elif not found and not (isinstance(value, dict) and "jsonrpc" in value):
             self._note(text)
-        elif not is_unchanged:
+        elif found and not is_unchanged:
             self._warn()
+        found.sort(key=lambda message: "method" not in message)  # a body of HTTP ends with its answer
         return found, is_unchanged
 
     def _message(self, raw: Json, request_id: RequestId | None) -> Json | None:
@@ -151,7 +152,7 @@ class Reader:
         number, own = self._answered(raw.get("id"), request_id), _request_id(raw.get("id"))
         stray = f"answered a request that was never sent (id {self._quote(raw.get('id'))})"
         if number is None:
-            self._state.protocol_violation = stray
+            self._state.protocol_violation = self._state.protocol_violation if own in self._sent else stray  # or late
             return None
         self.pending.discard(number)
         self._state.protocol_violation = None

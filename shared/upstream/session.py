@@ -244,6 +244,7 @@ class SessionState:
         """Forget what the first attempt to open the session left."""
         self.http_status = self.challenge = self.protocol_violation = self.exit_code = None
         self.stderr, self.was_stopped, self.is_sse = b"", False, False
+        self.session_id, self.words, self.is_started = None, "", False
         if self.recorder:
             self.recorder.begin_again()
 

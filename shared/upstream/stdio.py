@@ -88,18 +88,19 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
     words = [target.command, *target.args]
     env = inherited_environment(os.environ) | dict(target.env) | {MARK: mark}
     container = None
-    if run := container_run(words):
-        state.hint = run.hint
-        container = Container(run, target, mark, env)
-        await container.sweep()
-        words = container.command
     try:
+        if run := container_run(words):
+            state.hint = run.hint
+            container = Container(run, target, mark, env)
+            await container.sweep()
+            words = container.command
         # in a session of its own, whose id is that of the process
         process = await anyio.open_process(words, env=env, cwd=target.cwd, start_new_session=True)
-    except OSError:
+    except BaseException:
         SUPERVISOR.answered(mark)
-        if container:
-            await container.remove()
+        with anyio.CancelScope(shield=True):
+            if container:
+                await container.remove()
         raise
     child = _Child(process, max_line_bytes, state, target.log, mark, container)
     async with anyio.create_task_group() as tasks:
@@ -112,7 +113,6 @@ async def stdio_transport(target: StdioTarget, max_line_bytes: int, state: Sessi
             child.watch_exit,
         ):
             tasks.start_soon(task)
-        tasks.start_soon(child.store_log)
         try:
             yield child.incoming[1], child.outgoing[0]
         finally:

@@ -239,7 +239,7 @@ def _denies(rule: object, name: str, raw: object) -> bool:
         return False
     rule, entry = cast("Object", rule), cast("Object", raw)
     command = [entry.get("command"), *_list(entry, "args")]
-    by_url = fnmatchcase(str(entry.get("url")), str(rule.get("serverUrl") or ""))
+    by_url = "url" in entry and fnmatchcase(str(entry["url"]), str(rule.get("serverUrl") or ""))
     return rule.get("serverName") == name or rule.get("serverCommand") == command or by_url
 
 
