@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     import httpx2
 
 PROJECT_OWNER = "directory "
-CLIENT_OWNER = "client "
 """Begins the owner of what the clients of one directory share; no caller's name has a space."""
+
+CLIENT_OWNER = "client "
+"""Begins the owner of what one client of callers without tokens has."""
 
 SERVICE = ""
 """The caller of requests that the service makes for itself, such as listings, and of its own sign-in."""
