@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anyio
 import pytest
+from mcp_types import JSONRPCRequest
+from typing_extensions import override
 
 from shared.upstream.processes import Supervisor
 from shared.upstream.reader import Reader
@@ -20,8 +21,8 @@ from tests.support.hostile.scripted_http import Exchange, scripted_http
 
 NO_SCOPE: Any = None
 FINE: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {"content": [{"type": "text", "text": "fine"}]}}
-NEWS = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-LATE = {"jsonrpc": "2.0", "id": 5, "result": {}}
+NEWS: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+LATE: dict[str, Any] = {"jsonrpc": "2.0", "id": 5, "result": {}}
 
 
 def reader() -> tuple[Reader, SessionState]:
@@ -39,35 +40,34 @@ def test_a_body_with_several_messages_ends_with_its_answer(batch: list[dict[str,
 @pytest.mark.parametrize("late", [LATE, LATE | {"id": "5"}, LATE | {"id": 5.0}, LATE | {"error": None}])
 def test_a_late_answer_is_no_violation(late: dict[str, Any]) -> None:
     read, state = reader()
-    read._sent.append(5)
+    read.sent(JSONRPCRequest(jsonrpc="2.0", id=5, method="tools/call"))
+    read.pending.discard(5)  # it is cancelled
 
     assert read.messages(json.dumps(late).encode()) == []
     assert state.protocol_violation is None
 
 
+class CountedSupervisor(Supervisor):
+    """Counts its starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starts = 0
+
+    @override
+    def _start(self) -> None:
+        self.starts += 1
+        super()._start()
+
+
 def test_threads_that_start_the_first_children_at_once_share_a_supervisor() -> None:
     for _ in range(10):
-        supervisor, started = Supervisor(), list[int]()
-        start: Callable[[], None] = supervisor._start
-
-        def counted(start: Callable[[], None] = start, started: list[int] = started) -> None:
-            started.append(1)
-            start()
-
-        supervisor._start = counted  # type: ignore[method-assign]
-        barrier, marks = threading.Barrier(8), list[str]()
-
-        def mark(supervisor: Supervisor = supervisor, barrier: threading.Barrier = barrier) -> None:
-            barrier.wait()
-            marks.append(supervisor.mark())  # noqa: B023  # joined below
-
-        threads = [threading.Thread(target=mark) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        supervisor = CountedSupervisor()
+        with ThreadPoolExecutor(8) as threads:
+            marks = [each.result() for each in [threads.submit(supervisor.mark) for _ in range(8)]]
         supervisor.forget()
-        assert (len(started), len(set(marks))) == (1, 8)
+
+        assert (supervisor.starts, len(set(marks))) == (1, 8)
 
 
 @pytest.mark.process
