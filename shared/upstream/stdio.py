@@ -237,7 +237,7 @@ class _Child:
 
     async def write_stdin(self) -> None:
         """Write every message of the session until the child or the session ends."""
-        stdin = self._process.stdin
+        stdin: Any = self._process.stdin  # there is no public way to its transport
         assert stdin is not None
         async with self.outgoing[1] as messages:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -248,8 +248,9 @@ class _Child:
                     self._reader.sent(outgoing.message)
                     line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                     content = line.encode() + b"\n"
-                    self._written_bytes += len(content)
                     await stdin.send(content)
+                    if not stdin._stream.transport.is_closing():  # else the child has ended, and never got it
+                        self._written_bytes += len(content)
 
     async def give_up_probe(self) -> None:
         """Answer the first version probe for a silent child; the SDK would wait 10 s.
