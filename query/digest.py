@@ -114,7 +114,8 @@ def digest_text(records: Sequence[ServerRecord], groups: frozenset[str] | None, 
     """
     if not records:
         return ""
-    for entries in (_by_server(records), _by_group(records, groups)):
+    by_server = sorted(_with_subjects(record.server_id, record.subjects) for record in records)
+    for entries in (by_server, _by_group(records, groups)):
         text = _sentence(records, entries)
         if entries and count(text) <= MAX_TOKENS:
             return text
@@ -129,10 +130,6 @@ def _sentence(records: Sequence[ServerRecord], entries: Sequence[str], mostly: s
     tools = rounded(sum(record.tool_count for record in records))
     servers = f"{rounded(len(records))} {'server' if len(records) == 1 else 'servers'}"
     return f"It has some {tools} tools of {servers}{': ' if entries else ''}{mostly}{'; '.join(entries)}."
-
-
-def _by_server(records: Sequence[ServerRecord]) -> list[str]:
-    return [_with_subjects(record.server_id, record.subjects) for record in _sorted(records)]
 
 
 def _by_group(records: Sequence[ServerRecord], groups: frozenset[str] | None) -> list[str]:
@@ -158,10 +155,6 @@ def _by_number(subjects: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     numbers = Counter(subject for of_server in subjects for subject in of_server)
     rounded_numbers = {subject: rounded(number) for subject, number in numbers.items()}
     return sorted(rounded_numbers.items(), key=lambda entry: (-entry[1], entry[0]))
-
-
-def _sorted(records: Sequence[ServerRecord]) -> list[ServerRecord]:
-    return sorted(records, key=lambda record: record.server_id)
 
 
 def rounded(number: int) -> int:

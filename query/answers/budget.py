@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
@@ -53,10 +53,7 @@ class ToolRequest(BaseModel):
         if not isinstance(raw, Mapping):
             return raw
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        given = without_empty(cast("Mapping[str, Any]", raw), optional)
-        for alias, name in cls.aliases.items():
-            if alias in given and name not in given:
-                given[name] = given.pop(alias)
+        given = renamed(without_empty(cast("Mapping[str, Any]", raw), optional | cls.aliases.keys()), cls.aliases)
         for name in given:
             if name not in cls.model_fields:
                 raise ValueError(f"{quoted_name(name)}: {cls.unknown(name)}")
@@ -65,11 +62,24 @@ class ToolRequest(BaseModel):
     @classmethod
     def unknown(cls, name: str) -> str:
         """Return why an argument of this name is refused."""
-        return f"no argument of this tool{did_you_mean(name, cls.model_fields) or _of(cls.model_fields)}"
+        known = ", ".join(cls.model_fields)
+        return f"no argument of this tool{did_you_mean(name, cls.model_fields) or f'; it has {known}'}"
 
 
-def _of(names: Iterable[str]) -> str:
-    return f"; it has {', '.join(names)}"
+def renamed(arguments: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments with the names that the aliases mean.
+
+    Raises:
+        ValueError: an argument is given twice, under two names.
+    """
+    found: dict[str, Any] = {}
+    used: dict[str, str] = {}
+    for given, value in arguments.items():
+        name = aliases.get(given, given)
+        if name in found:
+            raise ValueError(f"{given}: says the same as {used[name]}, use one of them")
+        found[name], used[name] = value, given
+    return found
 
 
 def without_empty(arguments: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from mcp import Client
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
@@ -28,7 +28,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from typing_extensions import override
 
 from query.absent import absence
-from query.answers.budget import ToolRequest, without_empty
+from query.answers.budget import ToolRequest, renamed, without_empty
 from query.caller import Caller
 from query.calling.limits import CallExchange
 from query.calling.sessions import CallResources
@@ -61,9 +61,6 @@ ReadResult = ReadResourceResult | InputRequiredResult
 _TOOL_RESULT: TypeAdapter[ToolResult] = TypeAdapter(ToolResult)
 _READ_RESULT: TypeAdapter[ReadResult] = TypeAdapter(ReadResult)
 
-_TOOL_NAMES = ("tool_name", "name")
-_PARAMETERS = ("parameters", "arguments", "args")
-_ALL_NAMES = {*_TOOL_NAMES, *_PARAMETERS, "server_name"}
 # More nested calls than any agent was observed to send.
 _MAX_WRAPPERS = 3
 CALL_TOOL_NAME = "call_tool"
@@ -75,6 +72,8 @@ class CallRequest(ToolRequest):
     Also accepted: `name` for `tool_name`, `arguments` or `args` for `parameters`, parameters as JSON text, and the
     whole request nested in `parameters`.
     """
+
+    aliases: ClassVar[Mapping[str, str]] = {"name": "tool_name", "arguments": "parameters", "args": "parameters"}
 
     tool_name: ToolName
     """`server:tool`, or the tool's name."""
@@ -123,12 +122,8 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a field is given twice, under two names, or the parameters are broken JSON.
     """
-    request = without_empty(raw, _ALL_NAMES)
-    for names in (_TOOL_NAMES, _PARAMETERS):
-        used = [name for name in names if name in request]
-        if len(used) > 1:
-            raise ValueError(f"{used[1]}: says the same as {used[0]}, use one of them")
-        request = {names[0] if key in used else key: value for key, value in request.items()}
+    aliases = CallRequest.aliases
+    request = renamed(without_empty(raw, CallRequest.model_fields.keys() | aliases.keys()), aliases)
     text = request.get("parameters")
     if isinstance(text, str):
         try:

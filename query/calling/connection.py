@@ -879,8 +879,6 @@ class _ObservedReceiveStream(ObjectReceiveStream[Any]):
             raise
         # over HTTP alone, that of the request whose response the item came on
         exchange = self.last_context.get(current_exchange) if self.last_context else None
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) and item.message.id is None:
-            item.message.id = exchange.request_id if exchange else None
         await self._on_message(item, exchange)
         return item
 

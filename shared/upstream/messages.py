@@ -23,8 +23,6 @@ _STRING = re.compile(rb'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"?')
 REFUSED = secrets.token_hex(8)
 """A key in the data of an error that stands for an answer that cannot be read; no server can know it."""
 
-_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-
 
 def count_nodes(text: bytes) -> int:
     """Return an upper bound of the values in a JSON text: each but the first follows `[`, `{` or `,` outside strings.
@@ -110,31 +108,6 @@ class EventMeter:
             self._values = NodeMeter()
             self._values.add(begun)
             self.nodes = max(self.nodes, self._values.nodes)
-
-
-class LastEvent:
-    """The bytes of a response body, of which an event stream keeps the end: at most `max_bytes`, twice for a while."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._body = bytearray()
-
-    def begin(self) -> None:
-        """Drop the bytes of the last body."""
-        self._body.clear()
-
-    def add(self, chunk: bytes) -> None:
-        """Append the next bytes of the body."""
-        self._body += chunk
-        if len(self._body) > 2 * self._max_bytes:
-            del self._body[: -self._max_bytes]
-
-    def text(self) -> bytes:
-        """Return the JSON text: the data of the last event, or the whole body."""
-        body = bytes(self._body)
-        events = [event for event in _BLANK_LINE.split(body) if re.search(rb"^data:", event, re.MULTILINE)]
-        lines = events[-1].splitlines() if events else []
-        return b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or body
 
 
 def _marks(text: bytes) -> int:

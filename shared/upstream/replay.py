@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Generator
@@ -22,7 +23,6 @@ from mcp.client.streamable_http import LAST_EVENT_ID, MCP_SESSION_ID
 from typing_extensions import override
 
 from shared.upstream.http import proxy_for, tls_context
-from shared.upstream.messages import LastEvent
 from shared.upstream.session import SMALL_BYTES
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # The request by which the SDK finds out the protocol; a session without it gives the same list.
 _PROBE = "server/discover"
 _END_WITHIN_S = 2.0
+_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +135,8 @@ class _Noted(httpx2.AsyncByteStream):
             return False  # it answers the server, which may ask something else next time
         if "id" not in self.message:
             return True
-        event = LastEvent(SMALL_BYTES)
-        event.add(bytes(self._read))
         try:
-            answer: Any = json.loads(event.text())
+            answer: Any = json.loads(_json_text(bytes(self._read)))
         except (ValueError, RecursionError):
             return False
         return isinstance(answer, dict) and ("result" in answer or "error" in answer)
@@ -155,6 +154,13 @@ class _Noted(httpx2.AsyncByteStream):
             hashlib.sha256(self._read).digest(),
             self._is_whole,
         )
+
+
+def _json_text(body: bytes) -> bytes:
+    """Return the JSON of a body: the data of the last event, or all of it."""
+    events = [event for event in _BLANK_LINE.split(body) if re.search(rb"^data:", event, re.MULTILINE)]
+    lines = events[-1].splitlines() if events else []
+    return b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or body
 
 
 class Repetition:

@@ -17,7 +17,7 @@ from shared.settings import load_settings
 from shared.upstream.followed_config import FollowedConfig, followed_config_store
 from shared.upstream.mcp_json import EntryProblem
 from tests.support.builders import changed, down, up, up_stdio
-from tests.support.running_api import running_api
+from tests.support.running_api import commands_served
 from toolscale.app import app
 from toolscale.cli import main
 from toolscale.commands.tools import print_tools
@@ -34,13 +34,7 @@ runner = CliRunner()
 @pytest.fixture(autouse=True)
 def _service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Serve the stores in the data directory."""
-    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
-    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN"):
-        monkeypatch.setenv(name, "")
-    # the service logs in this process, to a stream that a command would replace
-    monkeypatch.setattr("toolscale.app._configure_logging", lambda: None)
-    with running_api(tmp_path) as url:
-        monkeypatch.setenv("TOOLSCALE_URL", url)
+    with commands_served(tmp_path, monkeypatch):
         yield
 
 

@@ -25,7 +25,7 @@ from shared.settings import load_settings
 from tests.support.builders import down, up
 from tests.support.fakes import FakeEmbedder, FakeIndex
 from tests.support.filled import record_of
-from tests.support.running_api import running_api
+from tests.support.running_api import commands_served
 from toolscale.app import app
 from workers.indexing.records import stopped_record, unlisted_record
 
@@ -36,14 +36,7 @@ URL = "http://127.0.0.1:1/mcp"
 @pytest.fixture(autouse=True)
 def _service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Serve the stores in the data directory, which are complete."""
-    monkeypatch.setenv("TOOLSCALE_DATA_DIR", str(tmp_path))
-    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr("toolscale.app._configure_logging", lambda: None)
-    with closing(open_intents(load_settings())) as intents:
-        intents.mark_complete()
-    with running_api(tmp_path) as url:
-        monkeypatch.setenv("TOOLSCALE_URL", url)
+    with commands_served(tmp_path, monkeypatch, is_complete=True):
         yield
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.http_callers import entry, token_file
-from tests.support.http_limits import Address, connected
+from tests.support.http_limits import Address, connected, request_bytes
 from tests.support.ports import free_port
 from tests.support.processes import Composition, Running
 from tests.support.profiles import examples
@@ -132,22 +132,6 @@ bodies = st.one_of(
 methods = st.sampled_from([b"GET", b"POST", b"PUT", b"DELETE", b"HEAD", b"OPTIONS", b"PATCH", b"TRACE", b"BREW"])
 
 
-def sent(method: bytes, target: bytes, given_headers: list[tuple[str, bytes]], body: bytes) -> bytes:
-    """Return the bytes of a request, with the headers that it needs where they are not given."""
-    names = {name for name, _ in given_headers}
-    needed = {
-        "Host": b"127.0.0.1",
-        "Content-Length": str(len(body)).encode(),
-        "Content-Type": b"application/json",
-        "Accept": b"application/json, text/event-stream",
-        "Connection": b"close",
-    }
-    lines = [(name, value) for name, value in needed.items() if name not in names]
-    head = [b" ".join((method, target, b"HTTP/1.1"))]
-    head += [name.encode() + b": " + value for name, value in (*given_headers, *lines)]
-    return b"\r\n".join(head) + b"\r\n\r\n" + body
-
-
 # --- the services ---
 
 
@@ -216,7 +200,7 @@ def test_no_request_of_a_stranger_reaches_an_unexpected_error(
     port = ports[name]
     port.logged()
 
-    response = answer_of(port, sent(method, target, given_headers, body))
+    response = answer_of(port, request_bytes(method, target, given_headers, body, is_last=True))
 
     lines = port.logged()
     status = int(response.split()[1]) if response else 100

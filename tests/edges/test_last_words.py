@@ -38,7 +38,7 @@ ENDS = {
         "npm warn exec The following package was not found\n",
         "npm error code E404",
         "\nnpm error 404 Not Found - GET https://r.example/none\nnpm error 404\nnpm error A complete log of this run "
-        "can be found in: /root/.npm/_logs/1.log\n",
+        "can be found in: /home/ann/.npm/_logs/1.log\n",
     ),
     "docker": (
         "Unable to find image 'none:latest' locally\n",

@@ -20,7 +20,7 @@ from shared.service.logging import LIBRARIES
 from shared.settings import load_settings
 from tests.support.fakes import FakeIndex
 from tests.support.http_callers import app_of, entry, token_file
-from tests.support.http_limits import Address, connected, limited_server, read_status
+from tests.support.http_limits import Address, connected, limited_server, read_status, request_bytes
 from tests.support.issuer import AUDIENCE, ISSUER, issuer
 from tests.support.profiles import examples
 
@@ -186,19 +186,9 @@ def logged() -> Generator[list[str]]:
 
 
 def sent(route: str, given_headers: list[tuple[str, bytes]]) -> bytes:
-    """Return a request with these headers, and with those that it needs where they are not given."""
-    method = route.split()[0]
-    body = b"" if method == "GET" else PING
-    names = {name for name, _ in given_headers}
-    needed = {
-        "Host": b"127.0.0.1",
-        "Content-Length": str(len(body)).encode(),
-        "Content-Type": b"application/json",
-        "Accept": b"application/json, text/event-stream",
-    }
-    all_headers = [*given_headers, *((name, value) for name, value in needed.items() if name not in names)]
-    lines = [f"{route} HTTP/1.1".encode(), *(name.encode() + b": " + value for name, value in all_headers)]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+    """Return a request of this method and path with these headers."""
+    method, path = route.encode().split()
+    return request_bytes(method, path, given_headers, b"" if method == b"GET" else PING)
 
 
 @settings(max_examples=examples(400), deadline=None)

@@ -159,3 +159,20 @@ class _Held:
     def has_ended(self) -> bool:
         """Return whether the server has closed it."""
         return self._socket is None or is_closed(self._socket)
+
+
+def request_bytes(
+    method: bytes, target: bytes, given_headers: list[tuple[str, bytes]], body: bytes, *, is_last: bool = False
+) -> bytes:
+    """Return the bytes of a request, with the headers that it needs where they are not given."""
+    needed = {
+        "Host": b"127.0.0.1",
+        "Content-Length": str(len(body)).encode(),
+        "Content-Type": b"application/json",
+        "Accept": b"application/json, text/event-stream",
+        **({"Connection": b"close"} if is_last else {}),
+    }
+    names = {name for name, _ in given_headers}
+    sent = [*given_headers, *((name, value) for name, value in needed.items() if name not in names)]
+    lines = [b" ".join((method, target, b"HTTP/1.1")), *(name.encode() + b": " + value for name, value in sent)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
+import pytest
 import structlog
 
 from query.api import api_routes
@@ -59,3 +60,19 @@ def running_api(
             server.stop()
             thread.join(10)
             structlog.configure(**configured)
+
+
+@contextmanager
+def commands_served(data_dir: Path, patch: pytest.MonkeyPatch, *, is_complete: bool = False) -> Generator[None]:
+    """Let commands of this process use a service of the stores in the directory, which may be complete."""
+    patch.setenv("TOOLSCALE_DATA_DIR", str(data_dir))
+    for name in ("REDIS_URL", "QDRANT_URL", "TOOLSCALE_TOKEN"):
+        patch.setenv(name, "")
+    # the service logs in this process, to a stream that a command would replace
+    patch.setattr("toolscale.app._configure_logging", lambda: None)
+    if is_complete:
+        with closing(open_intents(load_settings())) as intents:
+            intents.mark_complete()
+    with running_api(data_dir) as url:
+        patch.setenv("TOOLSCALE_URL", url)
+        yield
