@@ -205,6 +205,8 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
             raise self._state.fail(AddressForbidden(self._state.server_id, "sends us on to another origin"))
         if known := self._answered_here(request):
             return known
+        if self._state.recorder:
+            self._state.recorder.sending(request)
         response = await (self._send(request) if _awaits_an_answer(request) else self._send_aside(request))
         try:
             self._check_response(response)

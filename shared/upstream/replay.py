@@ -72,6 +72,7 @@ class Recorder:
 
     def __init__(self, target: HttpTarget) -> None:
         self.target = target
+        self._sent = 0
         self._noted: list[_Noted] = []
         self._is_resumed = self._has_token = False
         self._own = {name.lower() for name in target.headers}
@@ -79,6 +80,11 @@ class Recorder:
     def begin_again(self) -> None:
         """Forget what is noted."""
         self._noted.clear()
+        self._sent = 0
+
+    def sending(self, request: httpx2.Request) -> None:
+        """Count a POST: without its response, the session is not recorded."""
+        self._sent += request.method == "POST"
 
     def noting(
         self, request: httpx2.Request, response: httpx2.Response, body: httpx2.AsyncByteStream
@@ -97,6 +103,7 @@ class Recorder:
         # only the guarded transport uses a proxy, or access tokens
         if (
             not noted
+            or len(self._noted) < self._sent
             or self._is_resumed
             or self._has_token
             or proxy_for(self.target)
