@@ -15,6 +15,7 @@ from starlette.endpoints import HTTPEndpoint
 from starlette.routing import Route
 
 from query.endpoint import HOSTS_SETTING
+from shared.service.logging import LineLimit
 from shared.service.routes import application, liveness_route
 from tests.support.fakes import FakeIndex
 from tests.support.http_callers import app_of, http_client
@@ -118,7 +119,10 @@ async def test_an_origin_that_is_no_page_of_the_service_is_refused(origin: str) 
     assert (await answered(app_of(FakeIndex()), origin=origin)).status_code == 403
 
 
-async def test_a_refused_host_is_logged_once_with_the_setting_and_many_fill_neither_log_nor_memory() -> None:
+async def test_a_refused_host_is_logged_once_with_the_setting_and_many_fill_neither_log_nor_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("query.endpoint._refused", LineLimit())  # other tests of this process have used up its own
     with structlog.testing.capture_logs() as lines:
         async with http_client(app_of(FakeIndex())) as http:
             for path in ("/mcp", "/mcp/x"):
