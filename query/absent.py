@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from query.named import is_named, terms_of
 from shared.errors import NEEDS_SIGN_IN
 from shared.upstream.session import LAST_WORDS
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 # More would crowd out the tools of a short answer.
 SHOWN = 3
 REASON_CHARACTERS = 160
-_WORD = re.compile(r"\w+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"?')
 _UNREACHED: tuple[ServerState, ...] = ("failing", "quarantined", "sign-in")
 
@@ -47,18 +47,10 @@ def absences(absent: Sequence[ServerRecord], texts: Iterable[str], *, all_unreac
 
     With `all_unreached`, also on the others that should be there: not those that are stopped or being listed.
     """
-    words = set(_words(" ".join(texts)))
-    named = [
-        record
-        for record in absent
-        if any(own and words.issuperset(own) for own in map(_words, (record.server_id, record.declared_name)))
-    ]
+    asked = terms_of(" ".join(texts))
+    named = [record for record in absent if is_named(record, asked)]
     unreached = [record for record in absent if record.state in _UNREACHED and record not in named]
     found = [*named, *(unreached if all_unreached else ())]
     rest = len(found) - SHOWN
     more = [f"{rest} more servers have no tools now; `toolscale ls` shows them."] if rest > 0 else []
     return [*(f"{record.server_id} {absence(record)}." for record in found[:SHOWN]), *more]
-
-
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text.replace("_", " "))]

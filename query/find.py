@@ -25,7 +25,7 @@ from query.kept import Recent, new_name
 from query.metrics import TOKENS_SAVED
 from query.records import Baseline
 from query.replicas import Replicated, Serving, servings
-from query.search.ranking import is_match
+from query.search.ranking import answer_length, is_match
 from query.search.request import FindRequest, excluded_definitions, filter_warnings
 from query.search.search import Hit, Search, Step, embed_steps
 from query.tool import ALWAYS_LOADED, CatalogueTool, input_schema, output_schema
@@ -181,7 +181,7 @@ def find_tool(
     sum_ms = stopwatch.lap_ms("sum baseline")
 
     found = _search(request, allowed, steps, pages, catalogue)
-    page = found.hits[: request.limit]
+    page = found.hits[: found.length]
     affordable = apply_budget([hit.tool for hit in page if found.is_match], caller, catalogue.encoding)
     kept = {tool.qualified_name for tool in affordable.kept}
     is_filled = catalogue.is_filled(bool(found.hits))
@@ -190,7 +190,7 @@ def find_tool(
     result = SearchResult(
         hits=[hit for hit in page if hit.tool.qualified_name in kept],
         serving=found.serving,
-        is_all=len(found.hits) <= request.limit,
+        is_all=len(found.hits) == len(page),
         baseline=baseline if is_filled else Baseline(0, 0),  # no savings are claimed against a part of the catalogue
         encoding=encoding,
         cursor=new_name(),
@@ -217,12 +217,13 @@ def find_tool(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The hits of a page and at least one more, if there is one, and the servers of the page by qualified name.
+    """The hits, of which the page has the first `length`, and the servers of the page by qualified name.
 
     `is_match` means that a tool fits the request.
     """
 
     hits: Sequence[Hit]
+    length: int
     is_match: bool
     serving: Mapping[str, Serving]
 
@@ -238,7 +239,7 @@ def _search(
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
     searched = replace(searched, scope=replace(searched.scope, seen=excluded))
     corpus = callable_tools.scope if catalogue.index_is_embedded else ledger.corpus(callable_tools.scope)
-    search = Search(steps, searched.scope, index, corpus, searched.sets.strangers)
+    search = Search(steps, searched.scope, index, corpus, searched.sets.strangers, ledger.names())
 
     most = max(request.limit, MATCH_CANDIDATES)
     hits = list(islice((hit for hit in search.hits(most + 1) if pages.is_new(hit.tool)), most + 1))
@@ -247,7 +248,10 @@ def _search(
     fits = request.cursor is not None or any(
         is_match(result, closest, catalogue.embedder, catalogue.no_match_threshold) for result in search.results
     )
-    return _Found(hits, fits, servings(closest[: request.limit], searched, callable_tools, index))
+    # what lies further down is on the next page, which ends nowhere but at the limit
+    ends = fits and request.cursor is None and len(search.results) == 1
+    length = answer_length(search.results[0], hits[: request.limit]) if ends else min(len(hits), request.limit)
+    return _Found(hits, length, fits, servings(closest[:length], searched, callable_tools, index))
 
 
 def _warnings(

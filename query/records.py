@@ -23,6 +23,7 @@ from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from query.named import ServerNames
 from query.replicas import ReplicaSets, replica_sets
 from query.turns import began_at_s
 from shared.catalog import DEFAULT_ENCODING, Encoding, IndexedTool, Scope, ServerRecord, Status
@@ -174,6 +175,10 @@ class Ledger:
         is_whole = scope == Scope() and self._records.are_running
         return Scope(status=None) if is_whole else scope
 
+    def names(self) -> ServerNames:
+        """Return the names of all servers, as of the last refresh."""
+        return self._records.names
+
     def revisions(self, scope: Scope) -> tuple[int, ...]:
         """Return the revisions of the scope's servers, as of the last refresh: equal ones have the same tools."""
         return self._records.within(scope).revisions
@@ -294,6 +299,11 @@ class Records:
         """The servers whose tools cannot be found: not listed yet, not reached, or not running."""
         absent = (record for record in self.by_id.values() if record.status != "running" or not record.is_listed)
         return sorted(absent, key=lambda record: record.server_id)
+
+    @cached_property
+    def names(self) -> ServerNames:
+        """The names of all servers."""
+        return ServerNames(self.by_id.values())
 
     def costs(self, encoding: Encoding) -> Mapping[str, Baseline]:
         """Return the cost of each server's tools."""

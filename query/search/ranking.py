@@ -17,7 +17,7 @@ Porter, "Speaker Verification Using Randomized Phrase Prompting", Digital Signal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import accumulate, groupby, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from query.search.search import StepResult
+    from query.search.search import Hit, StepResult
     from shared.catalog import ToolDefinition
     from shared.text.embedding import Embedder
 
@@ -40,6 +40,8 @@ DEPTH = 75
 DENSE_WEIGHT = 0.7
 CLAUSE_WEIGHT = 0.3
 SERVER_WEIGHT = 0.3
+# Of a tool whose server the text names; results change little from 0.75 to 1.5.
+NAMED_WEIGHT = 1.0
 # Of a server's best score for another step of the request: a task uses fewer servers than tools.
 OTHER_STEPS_WEIGHT = 0.5
 # Scores closer than this are equal. The engine adds a BM25 score's terms in an order that depends on all its points.
@@ -56,6 +58,11 @@ LOWEST = -1 - CATEGORY_WEIGHT
 # For the bundled model; benchmarks/results/retrieval.md has other thresholds.
 NO_MATCH_THRESHOLD = 0.26
 NO_THRESHOLD = -1.0
+# An answer ends behind the last tool with this share of the best score, or of the best similarity, and has at least
+# two. Shorter by a third at no loss of recall, where the text is short and a tool is at least so similar to it:
+# docs/decisions.md has how these were chosen.
+SCORE_SHARE, SIMILARITY_SHARE, LEAST_TOOLS = 0.7, 0.78, 2
+CLEAR_SIMILARITY, CLEAR_WORDS = 0.58, 19
 # Tools whose terms are remembered, some 6 KB each.
 REMEMBERED_TERMS = 1024
 # Texts of tool categories; every query is about equally far from the others.
@@ -71,10 +78,11 @@ def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, flo
     return scores
 
 
-def rank_steps(steps: Sequence[Sequence[Candidates]]) -> list[dict[str, float]]:
+def rank_steps(steps: Sequence[Sequence[Candidates]], named: Sequence[Collection[str]] = ()) -> list[dict[str, float]]:
     """Return the scores of each step's candidates, best first.
 
-    A step has the candidates of its whole text, and then those of its clauses.
+    A step has the candidates of its whole text, and then those of its clauses. `named` has for each step the servers
+    that it names, as halves of point ids.
     """
     points_of = [_points(candidates) for candidates in steps]
     scores_of = [_scored(candidates, points) for candidates, points in zip(steps, points_of, strict=True)]
@@ -84,6 +92,9 @@ def rank_steps(steps: Sequence[Sequence[Candidates]]) -> list[dict[str, float]]:
         for number, points in enumerate(points_of):
             others = best_of[:number] + best_of[number + 1 :]
             boosted_of[number] = boosted_of[number] + OTHER_STEPS_WEIGHT * best_of_others(points, others)
+    for number, servers in enumerate(named):
+        if servers:
+            boosted_of[number] = boosted_of[number] + NAMED_WEIGHT * of_servers(points_of[number], servers)
     return list(map(_best_first, boosted_of, points_of))
 
 
@@ -130,6 +141,13 @@ def boost_servers(scores: Scores, points: Sequence[str]) -> Scores:
     sizes = [len(list(own)) for _, own in groupby(map(server_half, points))]
     best = np.maximum.reduceat(scores, [0, *accumulate(sizes[:-1])])
     return scores + SERVER_WEIGHT * np.repeat(best, sizes)
+
+
+def of_servers(points: Sequence[str], servers: Collection[str]) -> Scores:
+    """Return 1 for each point of these servers, and 0 for the others."""
+    import numpy as np  # noqa: PLC0415  # as above
+
+    return np.array([server_half(point) in servers for point in points], dtype=np.float64)
 
 
 def best_by_server(scores: Scores, points: Sequence[str]) -> dict[str, float]:
@@ -198,6 +216,28 @@ def round_robin(rankings: Sequence[Iterable[str]], limit: int) -> list[str]:
     rounds = zip_longest(*rankings)
     interleaved = (item for round_ in rounds for item in round_ if item is not None)
     return list(islice(dict.fromkeys(interleaved), limit))
+
+
+def answer_length(result: StepResult, hits: Sequence[Hit]) -> int:
+    """Return how many of these hits answer a request of one step, best first: all that are nearly as good as the best.
+
+    A longer text may need several tools, and where none is very similar, the right one may be any of them.
+    """
+    found = result.candidates
+    if len(result.step.text.split()) > CLEAR_WORDS or not _by_meaning(found):
+        return len(hits)
+    points = sorted(found.points)
+    similarities = dict(zip(points, similarity(found, points).tolist(), strict=True))
+    most_similar, best = max(similarities.values()), hits[0].score if hits else None
+    if most_similar < CLEAR_SIMILARITY or best is None:
+        return len(hits)
+    good = (
+        number
+        for number, hit in enumerate(hits, start=1)
+        if (hit.score or -math.inf) >= SCORE_SHARE * best
+        or similarities.get(hit.point, -1.0) >= SIMILARITY_SHARE * most_similar
+    )
+    return min(len(hits), max(LEAST_TOOLS, *good))
 
 
 def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder, no_match_threshold: float) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from query.named import ServerNames
 from query.search.ranking import DEPTH, rank_steps, round_robin
 from query.turns import give_way
-from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, ToolDefinition, point_id
+from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, ToolDefinition, point_id, server_half
 from shared.errors import ModelUnavailable
 from shared.text.bm25 import prose_terms, tool_terms, words
 from shared.text.embedding import Embedder, keyword_vectors, query_vectors
@@ -54,6 +55,8 @@ CACHED_TEXTS = 1_024
 
 _CLAUSE_EDGE = re.compile(r"(?<=[.!?;])\s+|\n+|,\s+(?:and|then)\s+|\b(?:and\s+)?then\b")
 
+NO_NAMES = ServerNames()
+
 _log = structlog.get_logger()
 
 
@@ -69,6 +72,11 @@ class Step:
     def queries(self) -> tuple[QueryVectors, ...]:
         """Return the queries of this step: the whole first, then the clauses."""
         return (self.whole, *self.clauses)
+
+    @property
+    def terms(self) -> frozenset[int]:
+        """Return the terms of the whole text."""
+        return frozenset(self.whole.terms.indices)
 
 
 def embed_steps(texts: Sequence[str], embedder: Embedder) -> list[Step]:
@@ -137,12 +145,18 @@ class Hit:
     tool: IndexedTool
     score: float | None
 
+    @property
+    def point(self) -> str:
+        """Return the id of the tool's point."""
+        return point_id(self.tool.server_id, self.tool.definition.name)
+
 
 @dataclass
 class Search:
     """A search within `scope`, with the `results` of its steps; the statistics of BM25 count the tools of `corpus`.
 
-    `strangers` are servers of the scope that take no place of others; see `Standing`.
+    `strangers` are servers of the scope that take no place of others; see `Standing`. Tools of a server that a step
+    names, by `names`, are ranked higher.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -153,6 +167,7 @@ class Search:
     index: ToolIndex
     corpus: Scope | None = None
     strangers: frozenset[str] = frozenset()
+    names: ServerNames = NO_NAMES
     results: Sequence[StepResult] = field(init=False)
     _seen: set[str] = field(init=False)
 
@@ -182,7 +197,7 @@ class Search:
 
     def _search(self) -> list[StepResult]:
         scope = replace(self.scope, seen=frozenset(self._seen))
-        return search(self.steps, scope, self.index, self.corpus, self.strangers)
+        return search(self.steps, scope, self.index, self.corpus, self.strangers, self.names)
 
     def _read(self, points: Sequence[str], results: Sequence[StepResult], at_once: int) -> Iterator[Hit]:
         window = min(WINDOW * len(self.steps), MAX_WINDOW) if self.strangers else 0
@@ -198,11 +213,12 @@ def search(
     index: ToolIndex,
     corpus: Scope | None = None,
     strangers: Collection[str] = (),
+    names: ServerNames = NO_NAMES,
 ) -> list[StepResult]:
     """Return the result of each step within the scope, five steps in one round trip.
 
     The statistics of BM25 count the tools of `corpus`, by default those of the scope.
-    Tools of `strangers` are named by `server:tool` only.
+    Tools of `strangers` are named by `server:tool` only, and no step names a stranger.
 
     Raises:
         IndexUnavailable: the index did not answer.
@@ -214,9 +230,13 @@ def search(
         part = steps[start : start + STEPS_AT_A_TIME]
         candidates = iter(index.search([query for step in part for query in step.queries], scope, DEPTH, corpus))
         found += [list(islice(candidates, len(step.queries))) for step in part]
+    named = [
+        names.named({server_half(point) for each in own for point in each.points}, step.terms, strangers)
+        for step, own in zip(steps, found, strict=True)
+    ]
     return [
         StepResult(step, whole, clauses, _points_named(step.text, scope, index, strangers), scores)
-        for step, (whole, *clauses), scores in zip(steps, found, rank_steps(found), strict=True)
+        for step, (whole, *clauses), scores in zip(steps, found, rank_steps(found, named), strict=True)
     ]
 
 
@@ -293,7 +313,7 @@ class Standing:
 
     def _is_meant(self, tool: ToolDefinition, original: ToolDefinition) -> bool:
         """Return whether the request has a term of the tool that the original lacks, such as the name of a product."""
-        asked = {term for step in self.steps for term in step.whole.terms.indices}
+        asked = frozenset[int]().union(*(step.terms for step in self.steps))
         return not asked.intersection(_terms(tool)) <= _terms(original)
 
     def _shared(self, hits: Sequence[Hit]) -> list[Hit]:

@@ -1,0 +1,51 @@
+"""Which servers a request names: by all words of a server's id, or of the name that it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from shared.catalog import point_id, server_half
+from shared.text.bm25 import query_terms, words
+
+if TYPE_CHECKING:
+    from shared.catalog import ServerRecord
+
+# Servers whose names are remembered, some 1 KB each.
+REMEMBERED = 1 << 16
+
+
+def terms_of(text: str) -> frozenset[int]:
+    """Return the terms of a text, as BM25 has them."""
+    return frozenset(query_terms(text).indices)
+
+
+def is_named(record: ServerRecord, asked: Set[int]) -> bool:
+    """Return whether these terms have all those of the server's id, or all those of its declared name."""
+    return any(name <= asked for name in _names(record.server_id, record.declared_name))
+
+
+class ServerNames:
+    """The names of servers by the half that the point ids of their tools share."""
+
+    def __init__(self, records: Iterable[ServerRecord] = ()) -> None:
+        self._records: Mapping[str, ServerRecord] = {_half(record.server_id): record for record in records}
+
+    def named(self, halves: Collection[str], asked: Set[int], strangers: Collection[str]) -> set[str]:
+        """Return those of these halves whose server the terms name; a stranger may have any name, so it is not one."""
+        records = ((half, self._records.get(half)) for half in halves)
+        return {
+            half for half, record in records if record and is_named(record, asked) and record.server_id not in strangers
+        }
+
+
+@lru_cache(REMEMBERED)
+def _names(server_id: str, declared_name: str) -> tuple[frozenset[int], ...]:
+    """Return the terms of both names; a name without any, such as one of stop words, is none."""
+    return tuple(filter(None, {terms_of(words(name)) for name in (server_id, declared_name)}))
+
+
+@lru_cache(REMEMBERED)
+def _half(server_id: str) -> str:
+    return server_half(point_id(server_id, ""))
