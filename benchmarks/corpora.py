@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from mcp import Client
 
@@ -48,6 +48,12 @@ ToolKey = tuple[str, str]
 """A tool by its server's and its own name, as the files have them."""
 
 Find = Callable[[str | list[str], int], Awaitable[list[ToolKey]]]
+
+
+class Answer(Protocol):
+    """Asks `find_tool` for a page of at most `k` tools."""
+
+    def __call__(self, description: str | list[str], k: int, cursor: str | None = None) -> Awaitable[Page]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +180,41 @@ def ingested(servers: Sequence[CorpusServer], embedder: Embedder | None = None) 
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Tools of an answer, best first, the tokens of their definitions, and the cursor of the next page."""
+
+    tools: list[ToolKey]
+    tokens: int
+    cursor: str | None
+
+
 @asynccontextmanager
-async def asking(system: System) -> AsyncGenerator[Find]:
-    """Yield `find_tool`, asked over MCP: a description and the number of tools; none where nothing fits."""
+async def answering(system: System) -> AsyncGenerator[Answer]:
+    """Yield `find_tool`, asked over MCP: a description, the number of tools, and the cursor of a page before."""
     server = build_server(builtin_tools(Catalogue(system.index, system.embedder, Ledger(system.index))))
     async with Client(server) as client:
 
-        async def find(description: str | list[str], k: int) -> list[ToolKey]:
-            result = await client.call_tool("find_tool", {"tool_description": description, "limit": k})
+        async def answer(description: str | list[str], k: int, cursor: str | None = None) -> Page:
+            arguments = {"tool_description": description, "limit": k} | ({"cursor": cursor} if cursor else {})
+            result = await client.call_tool("find_tool", arguments)
             if result.is_error:
                 raise RuntimeError(f"find_tool answered {description!r} with {result.content}")
-            answer: dict[str, Any] = result.structured_content or {}
-            shown = ((tool["name"], tool.get("served_by", {}).get("servers", ())) for tool in answer["tools"])
-            return [system.key(*first_server(name, servers)) for name, servers in shown]
+            found: dict[str, Any] = result.structured_content or {}
+            shown = ((tool["name"], tool.get("served_by", {}).get("servers", ())) for tool in found["tools"])
+            tools = [system.key(*first_server(name, servers)) for name, servers in shown]
+            return Page(tools, found["token_metrics"]["returned_tokens"], found.get("nextCursor"))
+
+        yield answer
+
+
+@asynccontextmanager
+async def asking(system: System) -> AsyncGenerator[Find]:
+    """Yield `find_tool`, asked over MCP: a description and the number of tools; none where nothing fits."""
+    async with answering(system) as answer:
+
+        async def find(description: str | list[str], k: int) -> list[ToolKey]:
+            return (await answer(description, k)).tools
 
         yield find
 

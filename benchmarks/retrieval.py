@@ -31,7 +31,17 @@ from typing import Any
 
 import anyio
 
-from benchmarks.corpora import Query, System, ToolKey, ask, ingested, read_queries, read_servers, write_run
+from benchmarks.corpora import (
+    Query,
+    System,
+    ToolKey,
+    answering,
+    ask,
+    ingested,
+    read_queries,
+    read_servers,
+    write_run,
+)
 from benchmarks.harness import DATA, RESULTS, ROOT, Figures, Watches, command, filled, head, run_benchmark, table
 from query.find import MATCH_CANDIDATES
 from query.search.ranking import DEPTH, NO_MATCH_THRESHOLD, fit, round_robin, similarity
@@ -40,6 +50,8 @@ from shared.catalog import Candidates, Scope
 from shared.text.embedding import query_vectors
 
 K = 10
+# What an answer has at most, unless its caller asks for more.
+USUAL_LIMIT = 8
 QUICK = "mcpproxy_golden"
 # What is rendered from the kept results besides the report.
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "retrieval.md")
@@ -59,7 +71,8 @@ MAX_TOOLS_ELSEWHERE = 1_000
 COMMON = frozenset({"api", "data", "mcp", "search", "server", "the", "tools", "web"})
 
 Score = Figures
-"""Recall in percent, as `recall_at_5` and `recall_at_10`, and their 95 % intervals, as `interval_at_5` and so on."""
+"""In percent: recall as `recall_at_5` and `recall_at_10`, with 95 % intervals as `interval_at_5` and so on, and the
+share of queries with a right tool first, or among the first three, as `hit_at_1` and `hit_at_3`."""
 
 Rank = Callable[[Candidates], Mapping[str, float]]
 
@@ -139,6 +152,34 @@ def _recall(query_set: QuerySet, system: System, tools: int, evaluation: Evaluat
         "tools": tools,
         "toolscale": evaluation.score(query_set.queries, run),
         "rivals": {name: evaluation.score(query_set.queries, own) for name, own in rivals.items()},
+        "answers": None if in_steps else anyio.run(_answers, query_set, system, queries, evaluation),
+    }
+
+
+async def _answers(query_set: QuerySet, system: System, queries: Sequence[Query], evaluation: Evaluation) -> Figures:
+    """Return the means of the first answers of a usual length, and of them with the rest of the next page."""
+    first: dict[str, list[ToolKey]] = {}
+    whole: dict[str, list[ToolKey]] = {}
+    tokens, all_tokens = 0, 0
+    async with answering(system) as answer:
+        for query in queries:
+            page = await answer(query.text, USUAL_LIMIT)
+            first[query.id], tokens, all_tokens = page.tools, tokens + page.tokens, all_tokens + page.tokens
+            whole[query.id], rest = page.tools, USUAL_LIMIT - len(page.tools)
+            if rest and page.cursor:
+                further = await answer(query.text, rest, page.cursor)
+                whole[query.id], all_tokens = [*page.tools, *further.tools], all_tokens + further.tokens
+
+    def recall(run: Mapping[str, Sequence[ToolKey]]) -> float:
+        return _percent(evaluation.recalls(query_set.queries, run, USUAL_LIMIT))
+
+    return {
+        "recall": recall(first),
+        "recall_with_rest": recall(whole),
+        "tools": round(statistics.fmean(map(len, first.values())), 1),
+        "tools_with_rest": round(statistics.fmean(map(len, whole.values())), 1),
+        "tokens": round(tokens / len(queries)),
+        "tokens_with_rest": round(all_tokens / len(queries)),
     }
 
 
@@ -154,7 +195,8 @@ class Evaluation:
         mean: dict[str, Any] = self._script.score(self._asked(queries), dict(run), ci=True)[0]
         recalls = {f"recall_at_{cut}": _percent([mean[f"recall@{cut}"]]) for cut in (5, K)}
         bounds = {f"interval_at_{cut}": [_percent([bound]) for bound in mean["ci"][f"recall@{cut}"]] for cut in (5, K)}
-        return {**recalls, **bounds}
+        hits = {f"hit_at_{cut}": _percent([mean[f"hit@{cut}"]]) for cut in (1, 3)}
+        return {**recalls, **bounds, **hits}
 
     def recalls(self, queries: str, run: Mapping[str, Sequence[ToolKey]], cut: int) -> list[float]:
         """Return the recall at this cut-off of each query that the run has."""
@@ -296,6 +338,15 @@ def render(figures: Figures) -> Iterator[str]:
     yield "## Recall at 5 / at 10, in percent, with 95 % intervals"
     columns = ("set", "queries", "tools", "Toolscale, over MCP", *rivals, PEER)
     yield table(columns, map(_recall_row, sets))
+    yield "## A right tool first / among the first three, in percent of the queries"
+    yield table(("set", "queries", "tools", "Toolscale, over MCP", *rivals), map(_first_row, sets))
+    yield "## Where answers end"
+    yield (
+        f"Answers of at most {USUAL_LIMIT} tools, as an agent gets them, and together with the rest of the next page.\n"
+        "Tokens are those of the tools' definitions."
+    )
+    columns = ("set", f"recall at {USUAL_LIMIT}, %", "with the rest", "tools", "with the rest", "tokens", "fewer, %")
+    yield table(columns, [_answers_row(found) for found in sets if found["answers"]])
     yield "## Knowing that nothing fits"
     yield (
         "How often `no_match` is returned, in percent, means over the sets: to queries asked in another set's corpus,\n"
@@ -313,6 +364,21 @@ def _recall_row(found: Figures) -> list[str]:
     rivals = (score_cell(score) for score in found["rivals"].values())
     own = f"**{score_cell(found['toolscale'])}**"
     return [*_size_cells(found), own, *rivals, f"{peer[0]} / {peer[1]}" if peer else ""]
+
+
+def _first_row(found: Figures) -> list[str]:
+    own, *rivals = (
+        f"{score['hit_at_1']:.1f} / {score['hit_at_3']:.1f}"
+        for score in (found["toolscale"], *found["rivals"].values())
+    )
+    return [*_size_cells(found), f"**{own}**", *rivals]
+
+
+def _answers_row(found: Figures) -> list[str]:
+    answers = found["answers"]
+    names = ("recall", "recall_with_rest", "tools", "tools_with_rest", "tokens")
+    fewer = 100 * (1 - answers["tokens"] / answers["tokens_with_rest"]) if answers["tokens_with_rest"] else 0
+    return [found["name"], *(f"{answers[name]:,}" for name in names), f"{fewer:.0f}"]
 
 
 def score_cell(score: Score) -> str:
