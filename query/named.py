@@ -23,7 +23,8 @@ def terms_of(text: str) -> frozenset[int]:
 
 def is_named(record: ServerRecord, asked: Set[int]) -> bool:
     """Return whether these terms have all those of the server's id, or all those of its declared name."""
-    return any(name <= asked for name in _names(record.server_id, record.declared_name))
+    spelled = {terms_of(record.server_id), terms_of(record.declared_name)}
+    return any(name and name <= asked for name in (*spelled, *_in_words(record.server_id, record.declared_name)))
 
 
 class ServerNames:
@@ -41,8 +42,8 @@ class ServerNames:
 
 
 @lru_cache(REMEMBERED)
-def _names(server_id: str, declared_name: str) -> tuple[frozenset[int], ...]:
-    """Return the terms of both names; a name without any, such as one of stop words, is none."""
+def _in_words(server_id: str, declared_name: str) -> tuple[frozenset[int], ...]:
+    """Return the terms of both names' words; a name without any, such as one of stop words, is none."""
     return tuple(filter(None, {terms_of(words(name)) for name in (server_id, declared_name)}))
 
 

@@ -260,3 +260,40 @@ def test_a_server_counts_the_words_of_all_tools_without_a_condition(*, index_is_
 
     assert names(found) == ["read"]
     assert search.call_args.args[3] == corpus
+
+
+def clear_index() -> FakeIndex:
+    near = [make_tool("fs", f"read_text_{number}", "read a text file") for number in range(3)]
+    return index_of(*near, *(make_tool("fs", f"other{number}", f"paint wall {number}") for number in range(12)))
+
+
+def test_a_clear_answer_ends_where_the_scores_fall_and_the_next_page_has_the_rest() -> None:
+    index = clear_index()
+
+    first = find(index, "read text file")
+    assert {name.rpartition("_")[0] for name in names(first)} == {"read_text"}
+    assert len(first.tools) == 3
+    assert first.next_cursor is not None
+
+
+@pytest.mark.parametrize(
+    "unclear",
+    [
+        "read text file " + "and then paint the red wall that stands in front of my house with it " * 2,
+        ["read text file", "paint wall 3"],
+        "something like a document",
+    ],
+    ids=["long", "of steps", "nothing similar"],
+)
+def test_an_unclear_request_gets_as_many_tools_as_it_may(unclear: str | list[str]) -> None:
+    assert len(find(clear_index(), unclear).tools) == 8
+
+
+def test_a_limit_below_the_clear_tools_holds() -> None:
+    assert len(find(clear_index(), "read text file", limit=1).tools) == 1
+
+
+def test_an_answer_without_a_model_ends_at_its_limit() -> None:
+    words_everywhere = index_of(*(make_tool("fs", f"read{number}", f"read file {number}") for number in range(12)))
+
+    assert len(find(words_everywhere, "read file 3", embedder=WithoutModel()).tools) == 8

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.search.ranking import (
+    NAMED_WEIGHT,
     ROUNDING,
     boost_servers,
     fuse,
@@ -21,7 +22,7 @@ from query.search.ranking import (
     similarity,
     with_best_clause,
 )
-from shared.catalog import Candidates, point_id
+from shared.catalog import Candidates, point_id, server_half
 
 # tools of two servers
 points = st.sampled_from([point_id("y" if number % 2 else "x", str(number)) for number in range(8)])
@@ -179,3 +180,15 @@ def test_a_server_without_candidates_for_another_step_scores_there_as_the_last_o
 
 def test_rankings_are_interleaved() -> None:
     assert round_robin([["a", "b", "c"], ["b", "d"], []], 10) == ["a", "b", "d", "c"]
+
+
+@given(step=found(), servers=st.sets(st.sampled_from(["x", "y"])))
+def test_tools_of_a_named_server_gain_the_same_and_others_nothing(step: Candidates, servers: set[str]) -> None:
+    halves = {server_half(point_id(server, "")) for server in servers}
+
+    (before,), (after,) = rank_steps([[step]]), rank_steps([[step]], [halves])
+
+    gains = {point: after[point] - before[point] for point in before}
+    assert after.keys() == before.keys()
+    for point, gain in gains.items():
+        assert gain == pytest.approx(NAMED_WEIGHT if server_half(point) in halves else 0)
