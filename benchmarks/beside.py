@@ -1,4 +1,4 @@
-"""Beside: what do requests and the write side cost, compared with an earlier build?
+"""Beside: what do requests, the write side and the tokens of answers cost, compared with an earlier build?
 
     git worktree add /tmp/earlier COMMIT && make -C /tmp/earlier .venv/.ready
     make bench BENCH=beside BENCH_ARGS=/tmp/earlier
@@ -14,6 +14,11 @@ same requests as plain HTTP, a batch of one build after that of the other, from 
 then copies of the first, and all again, of which none has changed, so that the processor seconds of this resync are the
 milliseconds of one server; then it records events about a few servers, one by one and in batches.
 With `QDRANT_URL` the second composition has its index on that server, which must be empty and is left empty.
+
+`--only answers`: `toolscale serve` of each build lists the demo's servers, and a client asks `find_tool` the demo's
+questions and one more, without other arguments. Counted are the whole text of each answer's first page, and the model
+form of the tools in `tools/list` (cl100k_base). Tokens do not depend on the machine; only a cursor, which is random,
+counts a few more or less.
 
 - Builds, servers, Redis and client share the machine, so trust processor time over seconds.
 - Processor time is that of all threads of Toolscale's processes, without Redis and a Qdrant server.
@@ -33,25 +38,31 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import IO, Any
 
+import anyio
 import httpx2
 import psutil
 import yaml
 from celery import Celery
+from mcp import Client
 
 from benchmarks.fleet_servers import Fleet, running_fleet
 from benchmarks.generated import definitions, queries
 from benchmarks.harness import MIB, ROOT, Figures, Watches, command, head, run_benchmark, spread, spread_cell, table
+from shared.catalog import ToolDefinition
+from shared.text.tokens import counter, model_text
 from tests.support.ports import free_port
 from tests.support.qdrant_server import emptied_qdrant, qdrant_url
 from tests.support.redis_server import PROGRAM as REDIS
 from tests.support.redis_server import redis_server
 from tests.support.waiting import eventually
+from toolscale.demo.demo import QUESTIONS
+from toolscale.demo.servers import install, write_config
 
 # A median ratio above this is worse: rounds on a shared machine differ by more, their medians by less.
 WORSE = 1.05
@@ -69,6 +80,7 @@ RECORDED, NOT_RECORDED = 202, 503
 STEP_WITHIN_S = 1_800.0
 POLL_S = 0.01
 TOOLSET = "bench"
+ASKED = (*QUESTIONS, "store a value that expires after an hour")
 REVISION = "2026-07-28"
 _META = {
     "io.modelcontextprotocol/protocolVersion": REVISION,
@@ -86,6 +98,7 @@ class Plan:
     Reads: servers of each catalogue, rounds, and requests of each kind in a round. `crowds` are clients at once; each
     crowd sends as many requests as the largest has clients.
     Writes: `new` servers with tools of their own, `copies` of the first one, `busy` ones with events, and lives.
+    Answers: the directory of the demo's servers.
     """
 
     name: str
@@ -100,6 +113,7 @@ class Plan:
     lives: int
     crowds: tuple[int, ...] = (16, 50)
     seed: int = 20260704
+    demo: Path = ROOT / ".demo"
 
 
 FULL = Plan("full", (50, 500), 40, 20, new=100, copies=899, tools=20, events=10_000, busy=20, lives=5)
@@ -363,11 +377,11 @@ Composition = Callable[[Path, Path], AbstractContextManager[Life]]
 
 
 @contextmanager
-def embedded(checkout: Path, directory: Path) -> Generator[Life]:
-    """Run `toolscale serve`."""
+def embedded(checkout: Path, directory: Path, *options: str) -> Generator[Life]:
+    """Run `toolscale serve` with these options."""
     port, began, log = free_port(), time.perf_counter(), directory / "serve.log"
     settings = {**ON_EDGE, "TOOLSCALE_DATA_DIR": str(directory)}
-    command = ["-m", "toolscale", "serve", "--port", str(port)]
+    command = ["-m", "toolscale", "serve", "--port", str(port), *options]
     with program(checkout, command, log, settings) as serve, _life([serve], log, port) as life:
         for path in ("/healthz", "/readyz"):
             eventually(partial(life.answers, path))
@@ -473,9 +487,56 @@ def event(kind: str, server_id: str, **data: str) -> Event:
     return {**attributes, "type": f"dev.toolscale.server.{kind}", "data": {"server_id": server_id, **data}}
 
 
+# Answers
+
+
+def measure_answers(builds: Sequence[Path], plan: Plan, watches: Watches) -> list[Figures]:
+    """Return the tokens of the tools in `tools/list` and of each answer, among the demo's tools."""
+    servers = [server.server_id for server in install(plan.demo, print)]
+    config = str(write_config(plan.demo).resolve())
+
+    def answers_of(build: Path) -> dict[str, tuple[int, int]]:
+        with (
+            tempfile.TemporaryDirectory(prefix="toolscale-bench-", ignore_cleanup_errors=True) as directory,
+            embedded(build, Path(directory), "--config", config) as life,
+        ):
+            life.wait_for("server_indexed", "server", servers)
+            return anyio.run(_answers, str(httpx2.URL(life.url).join("/mcp")))
+
+    before, now = (watches.measure(f"answers of {build}", partial(answers_of, build)) for build in builds)
+    rows = [
+        compared(f"{subject} ({before[subject][0]} and {tools} tools)", [before[subject][1]], [tokens])
+        for subject, (tools, tokens) in now.items()
+    ]
+    asked = [[sum(build[question][1] for question in ASKED)] for build in (before, now)]
+    return [
+        {
+            "title": "Tokens of an answer",
+            "note": f"Among the tools of the demo's {len(servers)} servers, in tokens; with the tools in it.",
+            "rows": [*rows, compared("all questions", *asked)],
+        }
+    ]
+
+
+async def _answers(url: str) -> dict[str, tuple[int, int]]:
+    """Return the numbers of tools and tokens of `tools/list` and of the answer to each question."""
+    count = counter("cl100k_base")
+    async with Client(url) as client:
+        listed = (await client.list_tools()).tools
+        wires = (tool.model_dump_json(by_alias=True, exclude_none=True) for tool in listed)
+        definitions = count("".join(model_text(ToolDefinition.from_wire(wire)) for wire in wires))
+        counts = {"tools/list, model form": (len(listed), definitions)}
+        for question in ASKED:
+            answer = await client.call_tool("find_tool", {"tool_description": question})
+            texts = [block.text for block in answer.content if block.type == "text"]
+            found: dict[str, Any] = json.loads(texts[-1])
+            counts[question] = (len(found["tools"]), count("".join(texts)))
+    return counts
+
+
 # The report
 
-PARTS = {"reads": measure_reads, "writes": measure_writes}
+PARTS = {"reads": measure_reads, "writes": measure_writes, "answers": measure_answers}
 
 
 def measure(part: str, before: Path, plan: Plan, watches: Watches) -> Figures:
@@ -502,12 +563,12 @@ def render(figures: Figures) -> Iterator[str]:
 
 def main() -> None:
     """Measure the parts, or only render the kept results."""
-    parser = command("beside", __doc__)
+    parser = command("beside", __doc__, needs_demo=True)
     parser.add_argument("checkout", type=Path, nargs="?", default=ROOT, help="of the earlier build; default: this one")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="measure these parts alone")
     arguments = parser.parse_args()
     for part in arguments.only:
-        plan = QUICK if arguments.quick else FULL
+        plan = replace(QUICK if arguments.quick else FULL, demo=arguments.demo)
         run_benchmark(f"beside-{part}", arguments, partial(measure, part, arguments.checkout.resolve(), plan), render)
 
 

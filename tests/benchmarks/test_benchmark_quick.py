@@ -145,3 +145,15 @@ def test_a_build_beside_itself(part: str, tmp_path: Path) -> None:
         assert [row["subject"] for row in rows] == [row["subject"] for row in full["tables"][0]["rows"]]
     else:
         assert len(rows) == sum(len(table["rows"]) for table in full["tables"]) if REDIS else 13
+
+
+@pytest.mark.index
+def test_a_build_answers_with_as_many_tokens_as_itself(demo_servers: Path, tmp_path: Path) -> None:
+    quick_run("beside", tmp_path, "--only", "answers", "--demo", str(demo_servers))
+
+    (found,) = kept("beside-answers", tmp_path)["tables"]
+    asked = found["rows"][1:-1]
+    # but for the random cursors
+    assert [row["now"]["median"] for row in asked] == pytest.approx([row["before"]["median"] for row in asked], abs=9)
+    assert found["rows"][0]["before"] == found["rows"][0]["now"]
+    assert all(row["now"]["lowest"] > 0 for row in found["rows"])

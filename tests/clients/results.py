@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 Outcome = Literal["yes", "no", "not offered", "ignored"]
 
-HEAD = """# Clients and servers that the tests use
+APPLICATIONS = Path(__file__).with_name("applications.md").read_text(encoding="utf-8")
+
+LIBRARIES = """## Client libraries
 
 You build an agent with a library, and want to know whether it works with Toolscale.
-`make docs-clients` plays these steps with the published packages and a real `toolscale serve`.
+`make docs-clients` plays the steps below with the published packages and a real `toolscale serve`.
 It writes this page from [clients.json](../benchmarks/results/clients.json); `make test-all` plays the steps too.
 """
 
-CLIENTS = """## Client libraries
-
-Each library passes every step, except where the table says otherwise.
+CLIENTS = """Each library passes every step, except where the table says otherwise.
 
 - It lists the tools, calls `find_tool`, `describe_tool` and `call_tool` on two servers, and gets the next page.
 - **wrong arguments**: the agent gets a readable error and goes on.
@@ -76,7 +77,7 @@ def render(results: Results) -> str:
     made = f"The results are of {results.made_at}, with Python {results.python} and Node.js {results.node}.\n"
     libraries = "\n".join(_libraries(results.libraries))
     servers = "\n".join(_servers(results.servers))
-    return "\n".join([HEAD + made, CLIENTS, libraries, SERVERS, servers])
+    return "\n".join([APPLICATIONS, LIBRARIES + made, CLIENTS, libraries, SERVERS, servers])
 
 
 def _libraries(played: tuple[PlayedLibrary, ...]) -> Iterator[str]:

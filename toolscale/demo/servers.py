@@ -225,9 +225,9 @@ def install(target_dir: Path, progress: Progress) -> list[LaunchableServer]:
     return launchable(target_dir)
 
 
-def launchable(target_dir: Path) -> list[LaunchableServer]:
-    """Return the servers installed below `target_dir`, and create their working files."""
-    scratch = str(prepare_scratch(target_dir.resolve() / "scratch"))
+def launchable(target_dir: Path, working_dir: Path | None = None) -> list[LaunchableServer]:
+    """Return the servers installed below `target_dir`, and create their working files, there or in `working_dir`."""
+    scratch = str(prepare_scratch((working_dir or target_dir / "scratch").resolve()))
     ready = {environment.name for environment in (MODERN, LEGACY, NODE) if environment.is_installed(target_dir)}
     return [
         LaunchableServer(
@@ -255,12 +255,17 @@ def prepare_scratch(directory: Path) -> Path:
 
 def write_config(target_dir: Path) -> Path:
     """Write the installed servers to `mcp.json` in `target_dir`; return its path."""
-    servers = {
+    return write_servers(launchable(target_dir), target_dir)
+
+
+def write_servers(servers: Sequence[LaunchableServer], directory: Path) -> Path:
+    """Write these servers to `mcp.json` in `directory`; return its path."""
+    entries = {
         server.server_id: {"command": server.command, "args": list(server.args), "env": dict(server.env)}
-        for server in launchable(target_dir)
+        for server in servers
     }
-    path = target_dir / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": servers}, indent=2) + "\n", encoding="utf-8")
+    path = directory / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": entries}, indent=2) + "\n", encoding="utf-8")
     return path
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,21 @@ from typing import Any
 from mcp import Client
 
 from tests.support.processes import Composition
-from toolscale.demo.servers import install, write_config
+from toolscale.demo.servers import LaunchableServer, install, write_servers
 
 
 @contextmanager
 def serving_demo(demo: Path, directory: Path) -> Generator[str]:
     """Yield the URL of the service; the servers are installed in `demo` where they are not yet."""
-    servers = install(demo, lambda _line: None)
-    config = write_config(demo)
+    with serving_servers(install(demo, lambda _line: None), directory) as url:
+        yield url
+
+
+@contextmanager
+def serving_servers(servers: Sequence[LaunchableServer], directory: Path) -> Generator[str]:
+    """Yield the URL of a service over these servers, whose files are in `directory`."""
     composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": ""})
+    config = write_servers(servers, directory)
     command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0")
     with composition.run("serve", *command) as running:
         running.wait_for("query_service_started")
