@@ -105,8 +105,9 @@ if TYPE_CHECKING:
 
 HISTORY_UNREACHABLE = "What was saved cannot be read at the moment. Try again in a few seconds."
 
-INSTRUCTIONS = (
-    "Search with find_tool before you assume that no tool exists for a task. "
+# Before the digest, which Codex shows the beginning of: it cuts instructions at 250 characters.
+WHEN_TO_SEARCH = "Search with find_tool before you assume that no tool exists for a task."
+HOW_TO_CALL = (
     "Get the definition of a tool whose name you know with describe_tool. "
     "Call a tool with call_tool, with its name and the parameters of its input schema."
 )
@@ -220,7 +221,7 @@ def build_server(
     server: Server[Any] = Server(
         "toolscale",
         version=importlib.metadata.version("toolscale"),
-        instructions=INSTRUCTIONS,
+        instructions=f"{WHEN_TO_SEARCH} {HOW_TO_CALL}",
         on_list_tools=tools.list,
         on_call_tool=tools.call,
         # a server without these handlers does not announce the capability
@@ -480,7 +481,7 @@ class _Tools:
 
 def introduced(digest: Digest) -> str:
     """Return the instructions of the service, with the digest of a catalogue."""
-    return f"{INSTRUCTIONS} {digest.text}".rstrip()
+    return " ".join(filter(None, (WHEN_TO_SEARCH, digest.text, HOW_TO_CALL)))
 
 
 @contextmanager

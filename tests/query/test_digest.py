@@ -174,7 +174,7 @@ async def test_find_tool_and_the_instructions_have_the_digest_of_what_the_caller
         listed = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
         texts = [listed["find_tool"], client.instructions or ""]
 
-    assert all(text.endswith("It has some 3 tools of 1 server: clock (time).") for text in texts)
+    assert all("It has some 3 tools of 1 server: clock (time)." in text for text in texts)
     assert not any("clock" in text for name, text in listed.items() if name != "find_tool")
 
 
@@ -184,7 +184,7 @@ async def test_a_service_that_is_starting_says_that_its_servers_are_being_listed
         (find,) = [tool for tool in (await client.list_tools()).tools if tool.name == "find_tool"]
         texts = [find.description or "", client.instructions or ""]
 
-    assert all(text.endswith(BEING_LISTED.text) for text in texts)
+    assert all(BEING_LISTED.text in text for text in texts)
 
 
 def test_the_subjects_of_a_server_are_those_of_most_of_its_tools() -> None:

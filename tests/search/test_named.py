@@ -6,7 +6,7 @@ import pytest
 
 from query.named import ServerNames, is_named, terms_of
 from shared.catalog import Endpoint, ServerRecord, point_id, server_half
-from tests.search.test_find import find, names
+from tests.search.test_find import find
 from tests.support.fakes import make_tool
 from tests.support.filled import index_of
 
@@ -55,9 +55,12 @@ def test_a_stranger_is_not_named_and_a_server_that_is_gone_is_none() -> None:
     assert servers.named(halves, terms_of("github"), {"mail"}) == {half("github")}
 
 
-def test_of_tools_that_fit_equally_those_of_the_named_server_come_first() -> None:
-    servers = ("alpha", "linear", "zeta")
-    index = index_of(*(make_tool(server, f"{server}_create", "create an issue") for server in servers))
+def test_a_named_server_raises_its_tools_above_those_that_fit_a_little_better() -> None:
+    walls = [make_tool("zeta", f"paint_{number}", f"paint wall {number}") for number in range(10)]
+    fits = make_tool("alpha", "create_issue", "create an issue in linear")
 
-    for server in servers:
-        assert names(find(index, f"create an issue in {server}"))[0] == f"{server}_create"
+    (first, second) = find(
+        index_of(fits, make_tool("linear", "create", "create issue"), *walls), fits.definition.description
+    ).tools
+
+    assert (first.name, second.name) == ("linear:create", "alpha:create_issue")
