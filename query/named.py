@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -31,14 +31,21 @@ class ServerNames:
     """The names of servers by the half that the point ids of their tools share."""
 
     def __init__(self, records: Iterable[ServerRecord] = ()) -> None:
-        self._records: Mapping[str, ServerRecord] = {_half(record.server_id): record for record in records}
-
-    def named(self, halves: Collection[str], asked: Set[int], strangers: Collection[str]) -> set[str]:
-        """Return those of these halves whose server the terms name; a stranger may have any name, so it is not one."""
-        records = ((half, self._records.get(half)) for half in halves)
-        return {
-            half for half, record in records if record and is_named(record, asked) and record.server_id not in strangers
+        self._names = {
+            _half(record.server_id): (record.server_id, _in_words(record.server_id, record.declared_name))
+            for record in records
         }
+
+    def named(self, halves: Set[str], asked: Set[int], strangers: Collection[str]) -> set[str]:
+        """Return those of these halves whose server the terms name; a stranger may have any name, so it is not one.
+
+        A name counts by its words: `LinearTickets` has two. By its spelling too, right tools came first less often.
+        """
+        return {half for half in halves & self._names.keys() if self._is_named(half, asked, strangers)}
+
+    def _is_named(self, half: str, asked: Set[int], strangers: Collection[str]) -> bool:
+        server_id, names = self._names[half]
+        return any(name <= asked for name in names) and server_id not in strangers
 
 
 @lru_cache(REMEMBERED)

@@ -53,6 +53,7 @@ def test_a_stranger_is_not_named_and_a_server_that_is_gone_is_none() -> None:
 
     assert servers.named(halves, terms_of("github"), ()) == {half("github"), half("mail")}
     assert servers.named(halves, terms_of("github"), {"mail"}) == {half("github")}
+    assert ServerNames([record("s", "LinearTickets")]).named({half("s")}, terms_of("lineartickets"), ()) == set()
 
 
 def test_a_named_server_raises_its_tools_above_those_that_fit_a_little_better() -> None:
