@@ -140,15 +140,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A tool of the result; `score` is None if only its name matched."""
+    """A tool of the result, and its point; `score` is None if only its name matched."""
 
     tool: IndexedTool
     score: float | None
-
-    @property
-    def point(self) -> str:
-        """Return the id of the tool's point."""
-        return point_id(self.tool.server_id, self.tool.definition.name)
+    point: str
 
 
 @dataclass
@@ -265,7 +261,7 @@ def hits(chosen: Sequence[str], results: Sequence[StepResult], index: ToolIndex)
         point: max((result.scores[point] for result in results if point in result.scores), default=None)
         for point in tools
     }
-    return [Hit(tools[point], scores[point]) for point in chosen if point in tools]
+    return [Hit(tools[point], scores[point], point) for point in chosen if point in tools]
 
 
 @dataclass(frozen=True, slots=True)

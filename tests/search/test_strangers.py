@@ -14,7 +14,7 @@ from query.find import find_tool
 from query.records import Ledger
 from query.search.request import FindRequest
 from query.search.search import PAGE, PLACES, Hit, Standing, Step, is_copy
-from shared.catalog import OPERATOR_SOURCE, PRODUCER_PREFIX, IndexedTool, Scope, ToolDefinition
+from shared.catalog import OPERATOR_SOURCE, PRODUCER_PREFIX, IndexedTool, Scope, ToolDefinition, point_id
 from shared.text.embedding import keyword_vectors
 from tests.search.test_find import find
 from tests.support.builders import definition
@@ -125,7 +125,8 @@ STRANGERS = frozenset({"evil", "other"})
 
 
 def hit(server_id: str, name: str, description: str = "", score: float | None = 1.0) -> Hit:
-    return Hit(make_tool(server_id, name, description or f"{name} of {server_id} does {score}"), score)
+    tool = make_tool(server_id, name, description or f"{name} of {server_id} does {score}")
+    return Hit(tool, score, point_id(server_id, name))
 
 
 def placed(hits: list[Hit], strangers: frozenset[str] = STRANGERS, *steps: str) -> list[Hit]:
