@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.catalog import Annotation, annotations_of
 from shared.service.files import WatchedFile
 from shared.upstream.options import Text
 from shared.upstream.server_rules import PolicyTables, read_policy_file
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 Action = Literal["allow", "ask", "deny"]
-Annotation = Literal[
-    "read_only", "not_read_only", "destructive", "not_destructive", "idempotent", "not_idempotent", "open_world",
-    "closed_world",
-]  # fmt: skip
 # The group of a caller who sees everything, as in the token file.
 EVERYTHING = "*"
 
@@ -49,13 +46,13 @@ class Rule(BaseModel):
         """Return whether the conditions on the caller hold."""
         # an issuer may name a group like the sign for everything
         groups = {EVERYTHING} if caller.groups is None else caller.groups - {EVERYTHING}
-        return _matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
+        return matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
 
     def covers(self, server_id: str, definition: ToolDefinition) -> bool:
         """Return whether the conditions on the server and the tool hold."""
         return (
-            _matches(server_id, self.servers)
-            and _matches(definition.name, self.tools)
+            matches(server_id, self.servers)
+            and matches(definition.name, self.tools)
             and (self.annotations is None or not annotations_of(definition).isdisjoint(self.annotations))
         )
 
@@ -65,6 +62,11 @@ class CallerRules:
     """The rules for one caller, in their order. Equal for callers whom the policy does not distinguish."""
 
     rules: tuple[Rule, ...] = ()
+
+    @property
+    def have_denials(self) -> bool:
+        """Return whether a tool may be denied."""
+        return any(rule.action == "deny" for rule in self.rules)
 
     def action(self, server_id: str, definition: ToolDefinition) -> Action:
         """Return the action for a call of this tool on this server."""
@@ -111,26 +113,7 @@ def read_policy(path: Path) -> Policy:
     return read_policy_file(path, Policy)
 
 
-def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:
-    """Return the annotations that hold for a tool by its hints, which are claims of its server.
-
-    Absent and invalid hints have the defaults of MCP: not read-only, destructive, not idempotent, open world.
-    A tool that declares itself read-only and destructive counts as both.
-    """
-    declared = definition.as_object().get("annotations")
-    hints = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
-    read_only = hints.get("readOnlyHint") is True
-    destructive = hints["destructiveHint"] if isinstance(hints.get("destructiveHint"), bool) else not read_only
-    return frozenset(
-        (
-            "read_only" if read_only else "not_read_only",
-            "destructive" if destructive else "not_destructive",
-            "idempotent" if hints.get("idempotentHint") is True else "not_idempotent",
-            "closed_world" if hints.get("openWorldHint") is False else "open_world",
-        )
-    )
-
-
-def _matches(name: str, patterns: Sequence[str] | None) -> bool:
+def matches(name: str, patterns: Sequence[str] | None) -> bool:
+    """Return whether a name is one of these, or has one of these shell patterns; None: any name does."""
     # a name may have characters of a pattern, and a rule that denies it must not fail to match it
     return patterns is None or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
