@@ -11,7 +11,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.catalog import (
-    DENY_ALL,
     FORMS,
     Candidates,
     IndexedTool,
@@ -335,7 +334,8 @@ def _candidates(depth: int, lists: Mapping[str, Scores]) -> Candidates:
 def matches_nothing(scope: Scope) -> bool:
     """Return whether a scope cannot contain any tool."""
     is_none_selected = scope.within is not None and not scope.within.servers and not scope.within.tools
-    return scope.groups == frozenset() or scope.servers == frozenset() or is_none_selected or scope.rules == DENY_ALL
+    is_empty_set = scope.groups == frozenset() or scope.servers == frozenset()
+    return is_empty_set or is_none_selected or _permitted(scope.rules) is None
 
 
 def scope_filter(scope: Scope) -> Filter:
