@@ -46,14 +46,14 @@ _log = structlog.get_logger()
 
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
-    offers = Offers(catalogue)
+    offers, is_local = Offers(catalogue), listener.is_local
 
     def page(path: str, name: str, view: View) -> Route:
         def shown(request: Request, caller: Caller) -> Response:
             scoped = with_toolset_scope(caller, catalogue.index)
             address = listener.public_address or str(request.base_url).rstrip("/")
             query = dict(request.query_params)
-            may_operate = is_operator(request, caller, is_local=listener.is_local)
+            may_operate = is_operator(request, caller, is_local=is_local)
             scope = scoped.scope if may_operate else catalogue.scope(scoped)
             found = view(PageRequest(scoped, scope, catalogue, request.path_params, query, address, offers))
             return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)

@@ -207,6 +207,7 @@ def server(request: PageRequest) -> Page:
         tools_of(of_server, catalogue), key=lambda tool: (-tool.model_counts.get(encoding, 0), tool.definition.name)
     )
     page_of_tools, pages = page_of_rows(tools, request)
+    permitted = catalogue.scope(request.caller)
     error, last_words = split_error(record.last_error)
 
     def callers(usage: Usage) -> Sequence[tuple[str, int]]:
@@ -235,6 +236,7 @@ def server(request: PageRequest) -> Page:
                 "tokens": tool.model_counts.get(encoding),
                 "part": share(tool.model_counts.get(encoding), row.tokens or 0),
                 "read_only": tool.definition.read_only,
+                "is_denied": not permitted.permits(tool.server_id, tool.definition),
             }
             for tool in page_of_tools
         ],
@@ -322,6 +324,7 @@ def tool(request: PageRequest) -> Page:
     use = _read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
     values: dict[str, Any] = {
         "tool": found,
+        "is_denied": not request.catalogue.scope(request.caller).permits(server_id, found.definition),
         "does": first_sentence(found.definition.description),
         "server": rows([server_id])[0],
         "encoding": request.catalogue.encoding,
