@@ -191,8 +191,7 @@ class SignInRoutes:
         name = server_id or request.path_params["server_id"]
 
         def found() -> ServerRecord:
-            ledger = self._catalogue.ledger
-            scope = self._catalogue.scope(with_toolset_scope(caller, self._catalogue.index))
+            ledger, scope = self._catalogue.ledger, with_toolset_scope(caller, self._catalogue.index).scope
             ledger.refresh()
             record, of_any_status = ledger.record(name), replace(scope, status=None)
             if record is None or not of_any_status.admits(record):
