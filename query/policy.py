@@ -46,13 +46,13 @@ class Rule(BaseModel):
         """Return whether the conditions on the caller hold."""
         # an issuer may name a group like the sign for everything
         groups = {EVERYTHING} if caller.groups is None else caller.groups - {EVERYTHING}
-        return matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
+        return _matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
 
     def covers(self, server_id: str, definition: ToolDefinition) -> bool:
         """Return whether the conditions on the server and the tool hold."""
         return (
-            matches(server_id, self.servers)
-            and matches(definition.name, self.tools)
+            _matches(server_id, self.servers)
+            and _matches(definition.name, self.tools)
             and (self.annotations is None or not annotations_of(definition).isdisjoint(self.annotations))
         )
 
@@ -113,7 +113,6 @@ def read_policy(path: Path) -> Policy:
     return read_policy_file(path, Policy)
 
 
-def matches(name: str, patterns: Sequence[str] | None) -> bool:
-    """Return whether a name is one of these, or has one of these shell patterns; None: any name does."""
+def _matches(name: str, patterns: Sequence[str] | None) -> bool:
     # a name may have characters of a pattern, and a rule that denies it must not fail to match it
     return patterns is None or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
