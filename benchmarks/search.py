@@ -87,13 +87,13 @@ SEARCHES = {
     "the same, within one of a hundred groups": "filtered",
     "the same, within the servers of the corpus": "originals",
     "the same, all denied but one server": "one server",
-    "the same, all denied but a part of the servers": "some servers",
+    "the same, all denied but half of the servers": "half the servers",
     "the same, all denied but tools whose names begin with `get`, `list` or `search`": "some names",
     "the same, tools with `delete` in their names denied": "no deletion",
 }
 POLICIES = {
     "one server": ({"servers": ("{server}",), "action": "allow"}, {"action": "deny"}),
-    "some servers": ({"servers": ("[a-m]*",), "action": "allow"}, {"action": "deny"}),
+    "half the servers": ({"servers": ("*[02468]-*",), "action": "allow"}, {"action": "deny"}),
     "some names": ({"tools": ("get*", "list*", "search*"), "action": "allow"}, {"action": "deny"}),
     "no deletion": ({"tools": ("*delete*",), "action": "deny"},),
 }

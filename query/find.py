@@ -238,9 +238,8 @@ def _search(
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
     searched = replace(searched, scope=replace(searched.scope, seen=excluded))
-    counted = callable_tools.scope
-    if not all(rule.is_of_whole_servers for rule in counted.rules):
-        counted = replace(counted, rules=())  # to check each tool of the corpus would take as long as the search
+    # with denied tools: to check the rules for the whole corpus would take as long as the search
+    counted = replace(callable_tools.scope, rules=())
     corpus = counted if catalogue.index_is_embedded else ledger.corpus(counted)
     search = Search(steps, searched.scope, index, corpus, searched.sets.strangers)
 
