@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from query.listener import HttpListener
     from query.operations import Operations
     from query.usage.usage import Usage
+    from shared.catalog import Scope
     from shared.index.tools import ToolIndex
 
 PATH = "/api"
@@ -63,9 +64,13 @@ ParametersT = TypeVar("ParametersT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request: the caller with its scope, the parameters of the path, those of the query, and the body."""
+    """A request: the caller with its scope, the parameters of the path, those of the query, and the body.
+
+    The `scope` is without the tools that the policy denies, except to a caller that may operate.
+    """
 
     caller: Caller
+    scope: Scope
     path: Mapping[str, str]
     query: Mapping[str, list[str]]
     body: Any
@@ -117,18 +122,18 @@ def api_routes(
 
     def route(path: str, needs: Permission, **by_method: Handler) -> Route:
         handlers = {method.upper(): handler for method, handler in by_method.items()}
-        answering = _Answering(handlers, needs, catalogue.index, is_local=is_local)
+        answering = _Answering(handlers, needs, catalogue, is_local=is_local)
         return Route(path, Endpoint(listener, answering, needs=needs), methods=list(handlers))
 
     def one_server(asked: ApiRequest) -> object:
         lines = asked.parameters(_Lines).lines
         logs = log_directory if asked.may_operate else None
-        return server(asked.path["server_id"], asked.caller, catalogue, logs, lines)
+        return server(asked.path["server_id"], asked.caller, asked.scope, catalogue, logs, lines)
 
     def savings(asked: ApiRequest) -> object:
         period, index = asked.parameters(_Period).period, catalogue.pinned().index
         try:
-            return report_for(asked.caller, period, _usage_of(catalogue), index).as_object()
+            return report_for(asked.caller, asked.scope, period, _usage_of(catalogue), index).as_object()
         except ValueError as error:
             raise ArgumentsInvalid("period", str(error)) from error
 
@@ -139,7 +144,7 @@ def api_routes(
 
     toolsets = _Toolsets(catalogue.index)
     routes = [
-        route(f"{PATH}/servers", "catalog:read", get=lambda asked: servers(asked.caller, catalogue)),
+        route(f"{PATH}/servers", "catalog:read", get=lambda asked: servers(asked.caller, asked.scope, catalogue)),
         route(f"{PATH}/servers/{{server_id:path}}", "catalog:read", get=one_server),
         route(f"{PATH}/savings", "catalog:read", get=savings),
         route(f"{PATH}/advice", "catalog:read", get=advice),
@@ -227,8 +232,10 @@ def _object(toolset: Toolset) -> dict[str, object]:
 class _Answering:
     """A handler of an `Endpoint`: reads the body, and answers in a turn of the caller."""
 
-    def __init__(self, handlers: Mapping[str, Handler], needs: Permission, index: ToolIndex, *, is_local: bool) -> None:
-        self._handlers, self._needs, self._index = handlers, needs, index
+    def __init__(
+        self, handlers: Mapping[str, Handler], needs: Permission, catalogue: Catalogue, *, is_local: bool
+    ) -> None:
+        self._handlers, self._needs, self._catalogue = handlers, needs, catalogue
         self._is_local = is_local
 
     async def __call__(self, request: Request, caller: Caller) -> Response:
@@ -254,8 +261,9 @@ class _Answering:
         except (ValueError, RecursionError):
             return _error(HTTPStatus.BAD_REQUEST, "expected JSON")
         try:
-            scoped = with_toolset_scope(caller, self._index)
-            return _response(handler(ApiRequest(scoped, request.path_params, query, document, may_operate)))
+            scoped = with_toolset_scope(caller, self._catalogue.index)
+            scope = scoped.scope if may_operate else self._catalogue.scope(scoped)
+            return _response(handler(ApiRequest(scoped, scope, request.path_params, query, document, may_operate)))
         except (ServerUnknown, ToolsetUnknown) as error:
             return _error(HTTPStatus.NOT_FOUND, str(error))
         except ValidationError as error:

@@ -13,6 +13,7 @@ import structlog
 from query.answers.budget import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
+from query.scopes import PolicyScopes
 from query.search.ranking import CATEGORIES, NO_MATCH_THRESHOLD
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
@@ -26,8 +27,9 @@ from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.server_rules import ReadOptions, no_options, options_reader
 
 if TYPE_CHECKING:
+    from query.caller import Caller
     from query.usage.usage import Usage
-    from shared.catalog import Encoding
+    from shared.catalog import Encoding, Scope
     from shared.index.tools import ToolIndex
     from shared.index.versions import IndexVersions, OpenVersion
     from shared.intents.intents import Intents
@@ -68,11 +70,21 @@ class Catalogue:
     intents: Intents | None = None
     """The intents of the servers; None if this process cannot read them."""
     read_policy: ReadPolicy = no_policy
+    policy_scopes: PolicyScopes = field(default_factory=PolicyScopes)
     read_options: ReadOptions = no_options
     resync_interval_s: float = 0.0
     stdio_resync_interval_s: float = 0.0
     operator_entry: Callable[[str], object] = lambda _: None
     """Returns the entry of a server as it is written in the operator's `mcp.json`, None without one."""
+
+    def scope(self, caller: Caller) -> Scope:
+        """Return the scope of a caller without the tools that the policy denies. Reads the index: call it in a thread.
+
+        Raises:
+            IndexUnavailable: the index did not answer.
+        """
+        rules = self.read_policy().of(caller)
+        return self.policy_scopes.without_denied(caller.scope, rules, self.ledger, self.pinned().index)
 
     def dead_letters(self) -> int | None:
         """Return the number of dead letters, None where it cannot be read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,9 @@ from shared.text.subjects import MOST_SUBJECTS
 if TYPE_CHECKING:
     from mcp.types import Tool
 
+    from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.policy import CallerRules
     from shared.catalog import Scope, ServerRecord
     from shared.text.tokens import Counter as TokenCounter
 
@@ -55,6 +57,9 @@ def with_digest(tool: Tool, digest: Digest) -> Tool:
     return tool.model_copy(update={"description": f"{tool.description} {digest.text}"})
 
 
+_Key = tuple["Scope", "CallerRules"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     digest: Digest
@@ -63,41 +68,50 @@ class _Kept:
 
 
 class Digests:
-    """The digests of a catalogue by scope: each is read once an hour at most, and changes only with its servers."""
+    """The digests of a catalogue by scope and rules of the policy.
+
+    Each is read once an hour at most, and changes only with its servers.
+    """
 
     def __init__(self, catalogue: Catalogue, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._catalogue, self._clock_s = catalogue, clock_s
-        self._kept: OrderedDict[Scope, _Kept] = OrderedDict()
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._lock = Lock()
 
-    def kept(self, scope: Scope) -> Digest | None:
-        """Return the digest of a scope without a read of the index; None where one is due."""
+    def kept(self, caller: Caller) -> Digest | None:
+        """Return the digest of a caller's catalogue without a read of the index; None where one is due."""
+        key = self._key(caller)
         with self._lock:
-            kept = self._kept.get(scope)
+            kept = self._kept.get(key)
         return kept.digest if kept and self._clock_s() - kept.since_s < KEPT_S else None
 
-    def of(self, scope: Scope) -> Digest:
-        """Return the digest of a scope; where the index does not answer, the last one."""
-        if digest := self.kept(scope):
+    def of(self, caller: Caller) -> Digest:
+        """Return the digest of a caller's catalogue; where the index does not answer, the last one."""
+        if digest := self.kept(caller):
             return digest
-        kept, now_s = self._kept.get(scope), self._clock_s()
+        key, now_s = self._key(caller), self._clock_s()
+        kept = self._kept.get(key)
         try:
-            found = self._read(scope, kept, now_s)
+            found = self._read(caller, kept, now_s)
         except (IndexUnavailable, ConfigInvalid) as error:
             _log.warning("digest_not_read", reason=str(error))
             return kept.digest if kept else NO_DIGEST
         if found.digest.is_settled:
             with self._lock:
-                self._kept[scope] = found
-                self._kept.move_to_end(scope)
+                self._kept[key] = found
+                self._kept.move_to_end(key)
                 while len(self._kept) > _SCOPES:
                     self._kept.popitem(last=False)
         return found.digest
 
-    def _read(self, scope: Scope, kept: _Kept | None, now_s: float) -> _Kept:
+    def _key(self, caller: Caller) -> _Key:
+        return caller.scope, self._catalogue.read_policy().of(caller)
+
+    def _read(self, caller: Caller, kept: _Kept | None, now_s: float) -> _Kept:
         catalogue = self._catalogue.pinned()
+        scope = catalogue.scope(caller)
         catalogue.ledger.refresh()
-        records = [record for record in catalogue.ledger.records(scope) if record.status != "stopped"]
+        records = [record for record in _counted(scope, catalogue) if record.status != "stopped"]
         servers = frozenset(record.server_id for record in records)
         if kept and kept.servers == servers:
             return _Kept(kept.digest, servers, now_s)
@@ -105,6 +119,24 @@ class Digests:
             return _Kept(BEING_LISTED, servers, now_s)
         text = digest_text(records, scope.groups, counting(catalogue.encoding))
         return _Kept(Digest(text) if text else NO_SERVER, servers, now_s)
+
+
+def _counted(scope: Scope, catalogue: Catalogue) -> list[ServerRecord]:
+    """Return the records of the scope's servers with the number of tools that the scope has.
+
+    A server whose tools the policy denies, each by itself, is left out.
+    """
+    records = catalogue.ledger.records(scope)
+    if all(rule.is_of_whole_servers for rule in scope.rules):
+        return records
+    costs = catalogue.ledger.by_server(replace(scope, status=None), catalogue.encoding)
+    numbers = {server_id: cost.tools for server_id, cost in costs.items()}
+    counted = [(record, numbers.get(record.server_id, 0)) for record in records]
+    return [
+        record.model_copy(update={"tool_count": number})
+        for record, number in counted
+        if number or not record.tool_count
+    ]
 
 
 def digest_text(records: Sequence[ServerRecord], groups: frozenset[str] | None, count: TokenCounter) -> str:

@@ -95,11 +95,12 @@ class FindTool(CatalogueTool[FindRequest]):
         state = catalogue.ledger.state()
         encoding = request.encoding or catalogue.encoding
         offered = self._offers.cost(caller, encoding) if self._offers else NOTHING
+        allowed = catalogue.scope(caller)
         # with the model: its change replaces the index, without a change of the records
-        key = (request.model_dump_json(), caller, offered, catalogue.embedder.model)
+        key = (request.model_dump_json(), caller, allowed, offered, catalogue.embedder.model)
         if (recent := self._recent.get(key, state)) is not None:
             return recent, Timings()
-        response, timings = find_tool(request, caller.scope, catalogue, caller, offered)
+        response, timings = find_tool(request, allowed, catalogue, caller, offered)
         if may_repeat(response):
             self._recent.keep(key, state, response)
         return response, timings
@@ -238,7 +239,9 @@ def _search(
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
     searched = replace(searched, scope=replace(searched.scope, seen=excluded))
-    corpus = callable_tools.scope if catalogue.index_is_embedded else ledger.corpus(callable_tools.scope)
+    # with denied tools: to check the rules for the whole corpus would take as long as the search
+    counted = replace(callable_tools.scope, rules=())
+    corpus = counted if catalogue.index_is_embedded else ledger.corpus(counted)
     search = Search(steps, searched.scope, index, corpus, searched.sets.strangers, ledger.names())
 
     most = max(request.limit, MATCH_CANDIDATES)

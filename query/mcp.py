@@ -101,6 +101,7 @@ if TYPE_CHECKING:
 
     from query.calling.upstreams import Upstreams
     from query.catalogue import Catalogue
+    from query.records import Baseline
     from query.sign_in import SignInFlows
 
 HISTORY_UNREACHABLE = "What was saved cannot be read at the moment. Try again in a few seconds."
@@ -303,10 +304,10 @@ class _Tools:
     async def _digest(self, caller: Caller) -> Digest:
         if self._digests is None:
             return NO_DIGEST
-        if kept := self._digests.kept(caller.scope):
+        if kept := self._digests.kept(caller):
             return kept
         try:
-            return await run_in_thread(caller.name, self._digests.of, caller.scope)
+            return await run_in_thread(caller.name, self._digests.of, caller)
         except CallsExhausted:  # the list of our own tools waits for nobody
             return NO_DIGEST
 
@@ -507,8 +508,12 @@ def record_list(
     """Record a page of `tools/list`, unless a command reads it; the first page has the baseline."""
     if not is_command(context):
         encoding = catalogue.encoding
-        baseline = partial(catalogue.ledger.baseline, caller.scope, encoding) if is_first else None
+        baseline = partial(_baseline, catalogue, caller) if is_first else None
         catalogue.record(list_rows(today(), caller.name, page, context.protocol_version, encoding, baseline))
+
+
+def _baseline(catalogue: Catalogue, caller: Caller) -> Baseline:
+    return catalogue.ledger.baseline(catalogue.scope(caller), catalogue.encoding)
 
 
 async def _read_index(caller: Caller, read: Callable[..., T], *arguments: object) -> T:

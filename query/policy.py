@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.catalog import Annotation, annotations_of
 from shared.service.files import WatchedFile
 from shared.upstream.options import Text
 from shared.upstream.server_rules import PolicyTables, read_policy_file
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 Action = Literal["allow", "ask", "deny"]
-Annotation = Literal[
-    "read_only", "not_read_only", "destructive", "not_destructive", "idempotent", "not_idempotent", "open_world",
-    "closed_world",
-]  # fmt: skip
 # The group of a caller who sees everything, as in the token file.
 EVERYTHING = "*"
 
@@ -65,6 +62,11 @@ class CallerRules:
     """The rules for one caller, in their order. Equal for callers whom the policy does not distinguish."""
 
     rules: tuple[Rule, ...] = ()
+
+    @property
+    def have_denials(self) -> bool:
+        """Return whether a tool may be denied."""
+        return any(rule.action == "deny" for rule in self.rules)
 
     def action(self, server_id: str, definition: ToolDefinition) -> Action:
         """Return the action for a call of this tool on this server."""
@@ -109,26 +111,6 @@ def read_policy(path: Path) -> Policy:
         ConfigInvalid: the file is unreadable, is not TOML, or has an invalid table.
     """
     return read_policy_file(path, Policy)
-
-
-def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:
-    """Return the annotations that hold for a tool by its hints, which are claims of its server.
-
-    Absent and invalid hints have the defaults of MCP: not read-only, destructive, not idempotent, open world.
-    A tool that declares itself read-only and destructive counts as both.
-    """
-    declared = definition.as_object().get("annotations")
-    hints = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
-    read_only = hints.get("readOnlyHint") is True
-    destructive = hints["destructiveHint"] if isinstance(hints.get("destructiveHint"), bool) else not read_only
-    return frozenset(
-        (
-            "read_only" if read_only else "not_read_only",
-            "destructive" if destructive else "not_destructive",
-            "idempotent" if hints.get("idempotentHint") is True else "not_idempotent",
-            "closed_world" if hints.get("openWorldHint") is False else "open_world",
-        )
-    )
 
 
 def _matches(name: str, patterns: Sequence[str] | None) -> bool:

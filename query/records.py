@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,12 +24,13 @@ from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from query.kept import Recent
 from query.named import ServerNames
 from query.replicas import ReplicaSets, replica_sets
 from query.turns import began_at_s
 from shared.catalog import DEFAULT_ENCODING, Encoding, IndexedTool, Scope, ServerRecord, Status
 from shared.errors import IndexUnavailable
-from shared.index.tools import ToolIndex
+from shared.index.tools import ToolCounts, ToolIndex
 from shared.text.tokens import is_estimate
 
 # A revision is assigned before its record is written, so a lower one may become visible after a higher one.
@@ -75,6 +77,7 @@ class Ledger:
         self._index, self._clock_s, self._run = index, clock_s, run
         self._refreshing, self._comparing, self._renewing = threading.Lock(), threading.Lock(), threading.Lock()
         self._records = Records({})
+        self._sums: Recent[Baseline] = Recent(clock_s)
         self._highest = 0
         self._read_at_s = -math.inf
         self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
@@ -108,14 +111,16 @@ class Ledger:
     def baseline(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the cost of all tools in the scope.
 
-        A scope that divides a server's tools is summed by the index, exactly, which takes longer.
+        A scope that divides a server's tools is summed by the index, exactly, which takes longer; that sum is kept
+        until a server changes.
 
         Raises:
             IndexUnavailable: the records could not be read.
         """
         self.refresh()
-        is_whole = scope.is_of_whole_servers
-        return self._records.within(scope).cost(encoding) if is_whole else self._summed(scope, encoding)
+        if scope.is_of_whole_servers:
+            return self._records.within(scope).cost(encoding)
+        return self._sums.get_or_read((scope, encoding), self._records, partial(self._summed, scope, encoding))
 
     def by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
         """Return the cost of each server's tools in the scope, by id; together they are the scope's baseline.
@@ -124,11 +129,14 @@ class Ledger:
             IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
         """
         self.refresh()
-        admitted = [record for record in self._records.by_id.values() if scope.admits(record)]
-        if scope.is_of_whole_servers:
-            costs = self._records.costs(encoding)
-            return {record.server_id: costs[record.server_id] for record in admitted}
-        return {record.server_id: self._of_records([record], scope, encoding) for record in admitted}
+        records, whole = self._records, self._records.costs(encoding)
+        admitted = [server_id for server_id, record in records.by_id.items() if scope.admits(record)]
+        divided = frozenset(server_id for server_id in admitted if scope.divides(server_id))
+        costs = self._divided(divided, scope, encoding) if divided else {}
+        return {
+            server_id: costs.get(server_id, Baseline(0, 0)) if server_id in divided else whole[server_id]
+            for server_id in admitted
+        }
 
     def of_servers(self, server_ids: Collection[str], scope: Scope, encoding: Encoding) -> Baseline:
         """Return the cost of these servers' tools in the scope, as of the last refresh.
@@ -203,13 +211,23 @@ class Ledger:
         record = self._records.by_id.get(server_id)
         return record.stale_since if record else None
 
+    def _divided(self, server_ids: frozenset[str], scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
+        """Return the cost of those tools of each of these servers that the scope contains, read tool by tool."""
+        by_server: dict[str, list[ToolCounts]] = defaultdict(list)
+        for tool in self._index.counts(replace(scope, servers=server_ids), encoding):
+            by_server[tool.server_id].append(tool)
+        return {server_id: summed_tools(tools) for server_id, tools in by_server.items()}
+
     def _of_records(self, records: Collection[ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
-        if scope.is_of_whole_servers or not records:
+        if not any(scope.divides(record.server_id) for record in records):
             return summed(records, encoding)
         return self._summed(replace(scope, servers=frozenset(record.server_id for record in records)), encoding)
 
     def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the exact sum over the tools of a scope that divides some servers' tools."""
+        if any(rule.names is not None for rule in scope.rules):
+            # of 100,000 tools this takes a second: Qdrant's facet compares names for each of its values
+            return summed_tools(list(self._index.counts(scope, encoding)))
         summed = self._index.token_sum(scope, encoding)
         model_tokens = self._index.token_sum(scope, encoding, "model").tokens
         names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
@@ -356,6 +374,18 @@ def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
         uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
         model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
         uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
+    )
+
+
+def summed_tools(tools: Sequence[ToolCounts]) -> Baseline:
+    """Return the cost of these tools."""
+    uncounted = [f"{tool.server_id}:{tool.tool_name}" for tool in tools if tool.tokens is None]
+    return Baseline(
+        tokens=sum(tool.tokens or 0 for tool in tools),
+        tools=len(tools),
+        uncounted=tuple(uncounted[:UNCOUNTED_SHOWN]),
+        model_tokens=sum(tool.model_tokens or 0 for tool in tools),
+        uncounted_total=len(uncounted),
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shared.catalog import IndexedTool, Scope, ServerRecord, ToolName
+from shared.catalog import IndexedTool, Scope, ScopeRule, ServerRecord, ToolName
 
 if TYPE_CHECKING:
     from shared.index.tools import ToolIndex
@@ -33,10 +33,10 @@ _JOINT = re.compile("[./]")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSets:
-    """The servers of a scope by replica set. Each set is represented by its first server, by id."""
+    """The servers of a scope by replica set. Each set is represented by its first server."""
 
     by_server: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The set of each server with replicas, sorted."""
+    """The set of each server with replicas: sorted, those of which a scope has some tools only at the end."""
     relatives: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """All representatives under the declared name of one, sorted; without those that have no relatives."""
     representatives: frozenset[str] = frozenset()
@@ -98,15 +98,14 @@ class ReplicaSets:
 
 
 def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | None = None) -> ReplicaSets:
-    """Return the replica sets of the servers whose tools the scope contains as a whole.
+    """Return the replica sets of the servers whose tools the scope contains as a whole, or divides in the same way.
 
-    A server that changed after the revision `until` is in no set with others.
+    A server of which the scope has all tools represents the others of its set. A server that changed after the revision
+    `until` is in no set with others.
     """
-    sets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    sets: dict[tuple[str, str], dict[tuple[ScopeRule, ...], list[ServerRecord]]] = defaultdict(dict)
     families: dict[str, list[str]] = defaultdict(list)
-    kinds: dict[str, str] = {}
-    stale: dict[str, float] = {}
-    everyone: set[str] = set()
+    everyone: dict[str, ServerRecord] = {}
     owned: set[str] = set()
     visible: set[str] = set()
     of_any_status = replace(scope, status=None)
@@ -115,25 +114,32 @@ def replica_sets(records: Iterable[ServerRecord], scope: Scope, until: int | Non
         if record.has_owner:
             owned.add(record.server_id)
         if scope.status in (None, record.status):
-            key = set_key(record, scope, until)
-            if key not in sets:
-                kinds[record.server_id] = record.kind
-                if record.is_listed:
-                    families[record.declared_name].append(record.server_id)
-            sets[key].append(record.server_id)
-            if record.stale_since is not None:
-                stale[record.server_id] = record.stale_since
-            everyone.add(record.server_id)
+            everyone[record.server_id] = record
+            sets[set_key(record, scope, until)].setdefault(scope.rules_of(record.server_id), []).append(record)
+    members = [of_set for by_rules in sets.values() for of_set in _represented(by_rules)]
+    for first, *_ in members:
+        if first.is_listed:
+            families[first.declared_name].append(first.server_id)
+    ids = [tuple(record.server_id for record in of_set) for of_set in members]
     return ReplicaSets(
-        by_server={server_id: tuple(members) for members in sets.values() if len(members) > 1 for server_id in members},
+        by_server={server_id: of_set for of_set in ids if len(of_set) > 1 for server_id in of_set},
         relatives=_relatives(families),
-        representatives=frozenset(members[0] for members in sets.values()),
+        representatives=frozenset(of_set[0] for of_set in ids),
         related=frozenset(server_id for family in families.values() if len(family) > 1 for server_id in family),
-        kinds=kinds,
-        stale=stale,
-        strangers=frozenset(everyone - owned) if owned else frozenset(),
+        kinds={first.server_id: first.kind for first, *_ in members},
+        stale={each.server_id: each.stale_since for each in everyone.values() if each.stale_since is not None},
+        strangers=frozenset(everyone.keys() - owned) if owned else frozenset(),
         visible=frozenset(visible),
     )
+
+
+def _represented(by_rules: Mapping[tuple[ScopeRule, ...], Sequence[ServerRecord]]) -> list[Sequence[ServerRecord]]:
+    """Return the sets of servers with equal tools, given by the rules that divide them, each after its first."""
+    whole = by_rules.get(())
+    if whole is None:
+        return list(by_rules.values())
+    divided = (record for rules, records in by_rules.items() if rules for record in records)
+    return [[*whole, *divided]]
 
 
 def set_key(record: ServerRecord, scope: Scope, until: int | None = None) -> tuple[str, str]:
@@ -226,7 +232,7 @@ def servings(
     callable_tools = found if is_all else index.tool_names(replicated, allowed.scope, MAX_NAMESAKES)
     known = _CallableTools(callable_tools, allowed.sets)
     return {
-        tool.qualified_name: _serving(tool, searched.sets, found, known)
+        tool.qualified_name: _serving(tool, searched, allowed.scope, found, known)
         if tool.definition.name in replicated
         else Serving(tool.qualified_name, [tool.server_id], searched.sets.stale_since([tool.server_id]))
         for tool in tools
@@ -238,12 +244,17 @@ def _may_be_elsewhere(tool: IndexedTool, sets: ReplicaSets) -> bool:
 
 
 def _serving(
-    tool: IndexedTool, sets: ReplicaSets, found: Collection[ToolName], callable_tools: _CallableTools
+    tool: IndexedTool,
+    searched: Replicated,
+    allowed: Scope,
+    found: Collection[ToolName],
+    callable_tools: _CallableTools,
 ) -> Serving:
+    sets = searched.sets
     namesakes = [other for other in found if other.name == tool.definition.name]
     equal = {other.server_id for other in namesakes if other.digest and other.digest == tool.digest}
     offering = {replica for server_id in equal | {tool.server_id} for replica in sets.replicas(server_id)}
-    servers = sets.best_first(offering)
+    servers = sets.best_first(replica for replica in offering if allowed.permits(replica, tool.definition))
     family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
     versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
     # a name with a colon has its server

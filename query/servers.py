@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from shared.catalog import Encoding, ServerRecord
+    from shared.catalog import Encoding, Scope, ServerRecord
     from shared.intents.intent import Intent
 
 Object = dict[str, Any]
@@ -148,13 +148,13 @@ class ServerTable:
         return next(of_set for of_set in self.sets if row in of_set.rows)
 
 
-def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
-    """Return the servers of the caller's scope, with those that stopped in the last `STOPPED_SHOWN_S`.
+def servers_for(scope: Scope, catalogue: Catalogue) -> ServerTable:
+    """Return the servers of the scope, with those that stopped in the last `STOPPED_SHOWN_S`.
 
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    ledger, encoding, scope = catalogue.ledger, catalogue.encoding, caller.scope
+    ledger, encoding = catalogue.ledger, catalogue.encoding
     costs = ledger.by_server(scope, encoding)
     tokens = sum(cost.model_tokens for cost in costs.values())
     rows: list[ServerRow] = []
@@ -164,6 +164,8 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
         if record.status == "stopped" and (record.stopped_at or earliest) < earliest:
             continue
         row, cost = ServerRow(record), costs.get(record.server_id)
+        if cost is not None and not cost.tools and record.tool_count:  # the policy denies each of its tools
+            continue
         if cost is not None and record.state not in _WITHOUT_TOOLS:
             row = ServerRow(record, cost.tools, cost.model_tokens, share(cost.model_tokens, tokens))
         rows.append(row)
@@ -172,8 +174,8 @@ def servers_for(caller: Caller, catalogue: Catalogue) -> ServerTable:
     return ServerTable(rows, [SetRow(of_set) for of_set in sets.values()], tools, tokens, encoding)
 
 
-def servers(caller: Caller, catalogue: Catalogue, only: str | None = None) -> Object:
-    """Return all servers of the caller's scope, by id; with `only`, the intents of the others are not read.
+def servers(caller: Caller, scope: Scope, catalogue: Catalogue, only: str | None = None) -> Object:
+    """Return all servers of the scope, by id; with `only`, the intents of the others are not read.
 
     `set` is the first of the servers with the same tools. `share` is a part of the cost of the whole scope, 0 to 1.
     Times are seconds since the epoch. Only a caller without restriction gets each `url`, with masked secrets, and
@@ -182,7 +184,7 @@ def servers(caller: Caller, catalogue: Catalogue, only: str | None = None) -> Ob
     Raises:
         IndexUnavailable, IntentsUnavailable: a store does not answer.
     """
-    table, shows_all = servers_for(caller, catalogue), is_unrestricted(caller)
+    table, shows_all = servers_for(scope, catalogue), is_unrestricted(caller)
     known: dict[str, Intent] = {}
     if catalogue.intents:
         found = filter(None, [catalogue.intents.intent(only)]) if only else catalogue.intents.intents()
@@ -192,7 +194,7 @@ def servers(caller: Caller, catalogue: Catalogue, only: str | None = None) -> Ob
         for of_set in table.sets
         for row in of_set.rows
     ]
-    of_any_status = replace(caller.scope, status=None)
+    of_any_status = replace(scope, status=None)
     for intent in known.values():  # announced, and not in the index yet
         if intent.status == "stopped" and not intent.is_lagging:  # it stopped long ago
             continue
@@ -210,8 +212,10 @@ def servers(caller: Caller, catalogue: Catalogue, only: str | None = None) -> Ob
     return answer | (_of_operator(catalogue) if shows_all else {})
 
 
-def server(server_id: str, caller: Caller, catalogue: Catalogue, log_directory: Path | None, lines: int) -> Object:
-    """Return a server of the caller's scope with its tools, the most expensive first.
+def server(
+    server_id: str, caller: Caller, scope: Scope, catalogue: Catalogue, log_directory: Path | None, lines: int
+) -> Object:
+    """Return a server of the scope with its tools, the most expensive first.
 
     `lines` are the last lines of its stderr, null without a directory of logs.
 
@@ -219,14 +223,14 @@ def server(server_id: str, caller: Caller, catalogue: Catalogue, log_directory: 
         ServerUnknown: the scope has no server of this id.
         IndexUnavailable, IntentsUnavailable: a store does not answer.
     """
-    found = {row["server_id"]: row for row in servers(caller, catalogue, server_id)["servers"]}
+    found = {row["server_id"]: row for row in servers(caller, scope, catalogue, server_id)["servers"]}
     if server_id not in found:
-        known = [row["server_id"] for row in servers(caller, catalogue)["servers"]]
+        known = [row["server_id"] for row in servers(caller, scope, catalogue)["servers"]]
         raise ServerUnknown.near(server_id, known)
     row, record = found[server_id], catalogue.ledger.record(server_id)
     tools: list[Object] = []
     if record:
-        of_server = replace(caller.scope, servers=frozenset({server_id}), status=record.status)
+        of_server = replace(scope, servers=frozenset({server_id}), status=record.status)
         tools = [
             {
                 "name": tool.definition.name,

@@ -26,6 +26,7 @@ from mcp.types import (
 from pydantic import BaseModel
 
 from query.answers.budget import ResponsePolicy, items_that_fit
+from query.answers.links import UNKNOWN
 from query.answers.pages import Reader
 from query.calling.sessions import CallResources, Progress
 from query.questions import check_capabilities
@@ -37,7 +38,7 @@ from query.toolsets.offers import NAMED
 from query.turns import run_in_thread
 from query.usage.record import read_rows
 from query.usage.usage import today
-from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ServerFailed
+from shared.errors import CallDenied, CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ServerFailed
 from shared.text.invisible import marked
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class RequestHandler(ToolHandler):
                 return await self.result(context, audit)
         except ResourceNotFound as error:
             raise MCPError(INVALID_PARAMS, str(error)) from error
+        except CallDenied as error:
+            raise MCPError(INVALID_PARAMS, UNKNOWN) from error
         except (ServerError, CallsExhausted, IndexUnavailable) as error:
             check_capabilities(error, context.mcp_context.protocol_version)
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))

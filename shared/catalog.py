@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ NAMESPACE = uuid.UUID("5f0a2b1e-7d0c-5f6e-9a53-0c1f6f2f7a11")
 
 # Part of every digest, of each listed server's record, and of the names of the tools' collections. Raise it when the
 # points of the same definition get other ids, vectors, counts or payload keys: then every server is listed again.
-FEATURES_VERSION = "5"
+FEATURES_VERSION = "6"
 
 # Definitions that a process need not parse again, and the longest of them in characters: some 10 MiB, at most 50.
 DEFINITIONS_REMEMBERED = 4096
@@ -93,6 +93,31 @@ _remembered = lru_cache(DEFINITIONS_REMEMBERED)(_parsed)
 
 def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+Annotation = Literal[
+    "read_only", "not_read_only", "destructive", "not_destructive", "idempotent", "not_idempotent", "open_world",
+    "closed_world",
+]  # fmt: skip
+
+
+def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:
+    """Return the annotations that hold for a tool by its hints, which are claims of its server.
+
+    Absent and invalid hints have the defaults of MCP: not read-only, destructive, not idempotent, open world.
+    A tool that declares itself read-only and destructive counts as both.
+    """
+    hints = _object(definition.as_object().get("annotations"))
+    read_only = hints.get("readOnlyHint") is True
+    destructive = hints["destructiveHint"] if isinstance(hints.get("destructiveHint"), bool) else not read_only
+    return frozenset(
+        (
+            "read_only" if read_only else "not_read_only",
+            "destructive" if destructive else "not_destructive",
+            "idempotent" if hints.get("idempotentHint") is True else "not_idempotent",
+            "closed_world" if hints.get("openWorldHint") is False else "open_world",
+        )
+    )
 
 
 def digest(definition: ToolDefinition, declared_name: str) -> str:
@@ -488,13 +513,60 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class ScopeRule:
+    """Denies or permits tools: those of these servers, of these names, and with one of these annotations; None: any."""
+
+    is_denial: bool
+    servers: frozenset[str] | None = None
+    names: frozenset[str] | None = None
+    annotations: frozenset[Annotation] | None = None
+
+    @property
+    def is_of_whole_servers(self) -> bool:
+        """Return whether the rule covers all tools of a server or none, for every server."""
+        return self.names is None and self.annotations is None
+
+    def is_for(self, server_id: str) -> bool:
+        """Return whether the rule may cover tools of this server."""
+        return self.servers is None or server_id in self.servers
+
+    def covers(self, server_id: str, definition: ToolDefinition) -> bool:
+        """Return whether the rule covers this tool."""
+        return (
+            self.is_for(server_id)
+            and (self.names is None or definition.name in self.names)
+            and (self.annotations is None or not self.annotations.isdisjoint(annotations_of(definition)))
+        )
+
+
+DENY_ALL = (ScopeRule(is_denial=True),)
+"""The rules of a scope, or of a server, without tools."""
+
+
+def effective(rules: Iterable[ScopeRule]) -> tuple[ScopeRule, ...]:
+    """Return the rules that decide, where the first that covers a tool does and a tool without one is permitted."""
+    found: list[ScopeRule] = []
+    for rule in rules:
+        found.append(rule)
+        if rule.servers is None and rule.is_of_whole_servers:
+            break
+    while found and not found[-1].is_denial:
+        found.pop()
+    if found and found[-1] == DENY_ALL[0]:
+        while len(found) > 1 and found[-2].is_denial:
+            del found[-2]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """The tools that a caller may see. Search and baseline use the same scope, so savings never count a hidden tool.
 
     `None` means no restriction, for `status` too; an empty set matches nothing. `groups` matches a tool with any of
     these groups. `read_only` restricts the scope to tools with `readOnlyHint`. `exclude` removes tools by their
     qualified names. `within` restricts the scope to a toolset. `hidden` removes servers: replicas that another server
-    represents. `seen` removes definitions by their digests.
+    represents. `seen` removes definitions by their digests. Of the `rules`, those of the operator's policy, the first
+    that covers a tool denies or permits it; a tool that none covers is permitted.
     """
 
     groups: frozenset[str] | None = None
@@ -505,11 +577,32 @@ class Scope:
     within: Selection | None = None
     hidden: frozenset[str] = frozenset()
     seen: frozenset[str] = frozenset()
+    rules: tuple[ScopeRule, ...] = ()
 
     @property
     def is_of_whole_servers(self) -> bool:
         """Return whether the scope contains all tools of a server or none, for every server."""
-        return not (self.read_only or self.exclude or self.seen or (self.within and self.within.tools))
+        return not self._is_of_some_tools and all(rule.is_of_whole_servers for rule in self.rules)
+
+    @property
+    def _is_of_some_tools(self) -> bool:
+        return bool(self.read_only or self.exclude or self.seen or (self.within and self.within.tools))
+
+    def divides(self, server_id: str) -> bool:
+        """Return whether the scope may contain some tools of this server and not others."""
+        return self._is_of_some_tools or self.rules_of(server_id) not in ((), DENY_ALL)
+
+    def rules_of(self, server_id: str) -> tuple[ScopeRule, ...]:
+        """Return the rules that decide on tools of this server, without their servers: equal ones treat tools alike."""
+        if not self.rules:
+            return ()
+        return effective(replace(rule, servers=None) for rule in self.rules if rule.is_for(server_id))
+
+    def permits(self, server_id: str, definition: ToolDefinition) -> bool:
+        """Return whether the rules permit this tool."""
+        deciding = (rule for rule in self.rules if rule.covers(server_id, definition))
+        rule = next(deciding, None)
+        return rule is None or not rule.is_denial
 
     def admits(self, server: ServerRecord) -> bool:
         """Return whether the scope may contain tools of this server."""
@@ -519,6 +612,7 @@ class Scope:
             and (self.servers is None or server.server_id in self.servers)
             and server.server_id not in self.hidden
             and (self.within is None or self.within.admits_some_of(server.server_id))
+            and self.rules_of(server.server_id) != DENY_ALL
         )
 
     def contains(self, tool: IndexedTool) -> bool:
@@ -532,4 +626,5 @@ class Scope:
             and (tool.definition.read_only or not self.read_only)
             and (self.within is None or self.within.admits(tool.server_id, tool.definition.name))
             and self.exclude.isdisjoint((tool.definition.name, tool.qualified_name))
+            and self.permits(tool.server_id, tool.definition)
         )

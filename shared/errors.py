@@ -156,22 +156,15 @@ class ServerNotRunning(ServerError, Retryable):
     """The server is stopped or quarantined, so it is not called."""
 
 
-class CallDenied(ServerError, Permanent):
-    """The operator's policy denies the call of `tool`."""
-
-    delivery = Delivery.NOT_SENT
-    reason_for = "the operator's policy denies you calls of {}"
-
-    def __init__(self, server_id: str, tool: str) -> None:
-        super().__init__(server_id, self.reason_for.format(quoted_name(tool)))
-        self.args = (server_id, tool)
-        self.tool = tool
-
-
-class ToolExcluded(CallDenied):
+class ToolExcluded(ServerError, Permanent):
     """The operator excludes `tool` from those of its server, for every caller."""
 
-    reason_for = "the operator excludes {} from the tools of this server"
+    delivery = Delivery.NOT_SENT
+
+    def __init__(self, server_id: str, tool: str) -> None:
+        super().__init__(server_id, f"the operator excludes {quoted_name(tool)} from the tools of this server")
+        self.args = (server_id, tool)
+        self.tool = tool
 
 
 class CallNotConfirmed(ServerError, Permanent):
@@ -266,6 +259,16 @@ class ToolNotFound(Permanent):
         if self.reason == NO_SUCH_TOOL:
             return f"There is no tool {self.name!r}.{f' Nearest: {names}' if names else ''}"
         return f"{self.name!r} {self.reason}{f': {names}' if names else ''}"
+
+
+class CallDenied(ToolNotFound):
+    """The operator's policy denies the call of `tool`; the text is that of a tool that does not exist."""
+
+    def __init__(self, server_id: str, tool: str, name: str = "", candidates: tuple[str, ...] = ()) -> None:
+        super().__init__(name or f"{server_id}:{tool}", NO_SUCH_TOOL, candidates)
+        self.args = (server_id, tool, name, candidates)
+        self.server_id = server_id
+        self.tool = tool
 
 
 class ResourceNotFound(Permanent):

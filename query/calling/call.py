@@ -32,14 +32,22 @@ from query.answers.budget import ToolRequest, renamed, without_empty
 from query.caller import Caller
 from query.calling.limits import CallExchange
 from query.calling.sessions import CallResources
-from query.calling.tool_lookup import resolve_tool_name
+from query.calling.tool_lookup import ResolvedName, resolve_tool_name
 from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.policy import Action
 from query.questions import NO_INPUT, ClientInput
 from query.search.request import ToolName
 from shared.catalog import IndexedTool, ServerRecord, ToolDefinition
-from shared.errors import CallDenied, ResourceNotFound, ServerFailed, ServerNotRunning, ToolExcluded, ToolNotFound
+from shared.errors import (
+    CallDenied,
+    ResourceNotFound,
+    ServerError,
+    ServerFailed,
+    ServerNotRunning,
+    ToolExcluded,
+    ToolNotFound,
+)
 from shared.upstream.session import current_exchange
 from shared.validation import did_you_mean
 
@@ -160,12 +168,13 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
 
     Raises:
         ToolNotFound: the caller's scope has no tool of this name, or several.
+        CallDenied: it has one, and the policy denies the call on each of its servers.
         ServerNotRunning: its server is stopped or quarantined.
         IndexUnavailable: the index did not answer.
-        ToolExcluded, CallDenied: from `permitted_tool`.
+        ToolExcluded: from `permitted_tool`.
     """
     pinned = catalogue.pinned()
-    found = resolve_tool_name(request.name, caller.scope, pinned, request.server_name)
+    found = _resolved(request, caller, pinned)
     tool, is_replicated = found.tool, len(found.server_ids) > 1
     # reading each record of replicas from the index would take a request per replica
     read = pinned.ledger.record if is_replicated else pinned.index.server
@@ -174,13 +183,27 @@ def resolve_tool(request: CallRequest, caller: Caller, catalogue: Catalogue) -> 
         raise ToolNotFound(request.name, "is no tool of a known server any more", ())
     if not is_replicated and records[0].status != "running":
         raise ServerNotRunning(tool.server_id, absence(records[0]))
-    return permitted_tool(tool, records, caller, catalogue)
+    return permitted_tool(tool, records, caller, catalogue, request.name)
+
+
+def _resolved(request: CallRequest, caller: Caller, catalogue: Catalogue) -> ResolvedName:
+    scope = catalogue.scope(caller)
+    try:
+        return resolve_tool_name(request.name, scope, catalogue, request.server_name)
+    except ToolNotFound as missing:
+        if not scope.rules:
+            raise
+        try:
+            denied = resolve_tool_name(request.name, caller.scope, catalogue, request.server_name).tool
+        except (ToolNotFound, ServerError):
+            raise missing from None
+        raise CallDenied(denied.server_id, denied.definition.name, missing.name, missing.candidates) from None
 
 
 def permitted_tool(
-    tool: IndexedTool, records: Sequence[ServerRecord], caller: Caller, catalogue: Catalogue
+    tool: IndexedTool, records: Sequence[ServerRecord], caller: Caller, catalogue: Catalogue, name: str = ""
 ) -> ResolvedTool:
-    """Return the tool with those of its servers that the options and the policy allow for a call.
+    """Return the tool with those of its servers that the options and the policy allow for a call by this name.
 
     Raises:
         ToolExcluded: the operator excludes the tool from each server that offers it.
@@ -198,7 +221,7 @@ def permitted_tool(
         if replicas := tuple(record for record in records if actions[record.server_id] == action):
             times_s = [options[record.server_id].timeout_s for record in replicas]
             return ResolvedTool(tool, replicas, action, max(filter(None, times_s), default=None))
-    raise CallDenied(tool.server_id, tool.definition.name)
+    raise CallDenied(tool.server_id, tool.definition.name, name)
 
 
 def check_parameters(request: CallRequest, resolved: ResolvedTool) -> None:

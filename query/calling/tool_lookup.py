@@ -82,13 +82,15 @@ def _with_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> di
     points = {name: point_id(*split_name(name)) for name in names}
     tools = index.get(list(points.values()))
     resolved: dict[str, Resolution] = {}
+    unknown: list[str] = []
     for name, point in points.items():
         tool = tools.get(point)
         if tool is not None and scope.contains(tool):
             resolved[name] = ResolvedName(tool, (tool.server_id,), is_server_named=True)
         elif tool is not None and tool.status in _HIDDEN and replace(scope, status=tool.status).contains(tool):
             resolved[name] = _not_running(tool.server_id, tool.status, ledger)
-    unknown = [name for name in names if name not in resolved]
+        elif tool is None or scope.permits(tool.server_id, tool.definition):
+            unknown.append(name)
     return resolved | (_of_absent_servers(unknown, scope, ledger) if unknown else {})
 
 

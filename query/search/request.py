@@ -94,13 +94,12 @@ class FindRequest(ToolRequest):
 
     def narrow(self, allowed: Scope) -> Scope:
         """Return the part of the allowed scope that this request names."""
-        return Scope(
+        return replace(
+            allowed,
             groups=intersection(allowed.groups, self.groups),
             servers=intersection(allowed.servers, self.servers),
-            status=allowed.status,
             read_only=allowed.read_only or self.read_only,
             exclude=allowed.exclude | frozenset(self.exclude or ()),
-            within=allowed.within,
         )
 
 

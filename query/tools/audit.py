@@ -53,8 +53,8 @@ _ENDED_HERE = frozenset(
 _REFUSALS = (
     ArgumentsInvalid,
     ToolNotFound,
+    ToolExcluded,
     ResourceNotFound,
-    CallDenied,
     CallNotConfirmed,
     ClientNotAsked,
     InputRequired,
@@ -91,7 +91,7 @@ class CallAudit:
             self.outcome = type(error).__name__
             counted = "refused" if isinstance(error, _REFUSALS) else "failed"
         CALLS.labels(counted).inc()
-        if isinstance(error, CallDenied):
+        if isinstance(error, CallDenied | ToolExcluded):
             self.server, self.tool, self.policy = error.server_id, error.tool, "deny"
         if self.server and isinstance(error, ServerError):
             self.server = error.server_id

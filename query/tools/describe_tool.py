@@ -131,6 +131,6 @@ class DescribeTool(CatalogueTool[DescribeRequest]):
 
     def respond(self, request: DescribeRequest, caller: Caller) -> dict[str, Any]:
         """Return the definitions; log the request."""
-        response = describe_tools(request, caller.scope, self._catalogue)
+        response = describe_tools(request, self._catalogue.scope(caller), self._catalogue)
         _log.info("tools_described", described=len(response.tools), not_found=len(response.not_found or ()))
         return response.as_object()

@@ -104,7 +104,7 @@ def toolset_report(
     catalogue = catalogue.pinned()
     encoding, name = request.encoding or catalogue.encoding, request.name or caller.toolset
     if name is None:
-        return _nothing(None, NONE_ACTIVE, catalogue.ledger.baseline(caller.scope, encoding).model_tokens)
+        return _nothing(None, NONE_ACTIVE, catalogue.ledger.baseline(catalogue.scope(caller), encoding).model_tokens)
     # a token for one toolset shows no other
     is_foreign = caller.toolset not in (None, name)
     toolset = None if is_foreign else catalogue.index.toolset(name)
@@ -119,11 +119,10 @@ def toolset_report(
 
 
 def _report(toolset: Toolset, caller: Caller, catalogue: Catalogue, encoding: Encoding, offer: Offer) -> dict[str, Any]:
-    possible = catalogue.ledger.baseline(replace(caller.scope, within=None), encoding).model_tokens
+    possible = catalogue.ledger.baseline(replace(offer.scope, within=None), encoding).model_tokens
     # only a toolset above MAX_DIRECT has more tools than those that were looked at
-    found = list(tools_of(offer.sets.without_copies(caller.scope), catalogue)) if offer.is_cut else offer.found
-    denied = {tool.qualified_name for tool in offer.denied}
-    tools = sorted((tool for tool in found if tool.qualified_name not in denied), key=lambda tool: tool.qualified_name)
+    found = list(tools_of(offer.sets.without_copies(offer.scope), catalogue)) if offer.is_cut else offer.found
+    tools = sorted(found, key=lambda tool: tool.qualified_name)
     total = sum(tool.model_counts.get(encoding, 0) for tool in tools)
     # entries without a tool that this caller may see now: gone, not running, or of other groups
     visible = {(server, tool.definition.name) for tool in found for server in offer.sets.replicas(tool.server_id)}

@@ -56,6 +56,7 @@ class GetSavingsReport(CatalogueTool[SavingsRequest]):
 
     def respond(self, request: SavingsRequest, caller: Caller) -> dict[str, Any]:
         """Return the report; log its days."""
-        report = report_for(caller, request.period, self._usage, self._catalogue.pinned().index)
+        scope, index = self._catalogue.scope(caller), self._catalogue.pinned().index
+        report = report_for(caller, scope, request.period, self._usage, index)
         _log.info("savings_reported", days=(report.last_day - report.first_day).days + 1)
         return report.as_object()

@@ -115,7 +115,7 @@ class ListAvailableTools(CatalogueTool[ListRequest]):
     def respond(self, request: ListRequest, caller: Caller) -> dict[str, Any]:
         """Return a page of the listing."""
         read = self._names if request.detail == _SHORTEST else read_page
-        return list_tools(request, caller.scope, self._catalogue, caller.name, read)
+        return list_tools(request, self._catalogue.scope(caller), self._catalogue, caller.name, read)
 
 
 def read_page(index: ToolIndex, scope: Scope, after: str | None, revision: int) -> ToolPage:  # noqa: ARG001

@@ -34,7 +34,7 @@ from query.tools.server_request import ServerRequest, given_to, questions_of
 from query.turns import run_in_thread
 from query.usage.record import read_rows
 from query.usage.usage import today
-from shared.errors import CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ToolNotFound
+from shared.errors import CallDenied, CallsExhausted, IndexUnavailable, ResourceNotFound, ServerError, ToolNotFound
 
 if TYPE_CHECKING:
     from mcp.types import ReadResourceResult
@@ -76,10 +76,11 @@ class ReadResource(ToolHandler):
         try:
             with CallAudit(context.caller.name, READ_RESOURCE) as audit:
                 return await self._result(uri, context, audit)
-        except ResourceNotFound as error:
+        except (ResourceNotFound, CallDenied) as error:
             is_older = context.mcp_context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
             code = RESOURCE_NOT_FOUND if is_older else INVALID_PARAMS
-            raise MCPError(code, str(error), {"uri": uri}) from error
+            reason = UNKNOWN if isinstance(error, CallDenied) else str(error)
+            raise MCPError(code, reason, {"uri": uri}) from error
         except (ServerError, CallsExhausted, IndexUnavailable) as error:
             check_capabilities(error, context.mcp_context.protocol_version)
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
@@ -127,6 +128,8 @@ def resolve_link(link: Link, caller: Caller, catalogue: Catalogue) -> ResolvedTo
     request = CallRequest.model_construct(tool_name=link.tool, server_name=link.tool.partition(":")[0])
     try:
         return resolve_tool(request, caller, catalogue)
+    except CallDenied:
+        raise
     except ToolNotFound as error:
         raise ResourceNotFound(UNKNOWN) from error
 

@@ -8,7 +8,7 @@ from query.calling.call import CallRequest, ResolvedTool, permitted_tool, resolv
 from query.replicas import split_name
 from query.turns import run_in_thread
 from shared.catalog import IndexedTool, ServerRecord, digest
-from shared.errors import ServerNotRunning, ToolNotFound
+from shared.errors import CallDenied, ServerNotRunning, ToolNotFound
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -28,11 +28,13 @@ async def resolve_called_tool(
     """
     try:
         return await run_in_thread(caller.name, resolve_tool, request, caller, catalogue)
+    except CallDenied:
+        raise
     except (ToolNotFound, ServerNotRunning):
         server_id, name = split_name(request.name)
         if not name:
             raise
-        server = await run_in_thread(caller.name, _server, server_id, catalogue)
+        server = await run_in_thread(caller.name, _server, server_id, caller, catalogue)
         definition = await upstreams.session_tool(name, server, requester) if server else None
         if server is None or definition is None:
             raise
@@ -42,8 +44,10 @@ async def resolve_called_tool(
         return await run_in_thread(caller.name, permitted_tool, tool, (server,), caller, catalogue)
 
 
-def _server(server_id: str, catalogue: Catalogue) -> ServerRecord | None:
-    """Return the record of a running server whose new tools need no approval."""
+def _server(server_id: str, caller: Caller, catalogue: Catalogue) -> ServerRecord | None:
+    """Return the record of a running server of the caller's scope whose new tools need no approval."""
     record = catalogue.pinned().index.server(server_id)
+    if record is None or not catalogue.scope(caller).admits(record):
+        return None
     known = catalogue.intents.definitions(server_id) if catalogue.intents else None
     return record if record and record.status == "running" and known and not known.held else None

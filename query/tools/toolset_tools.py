@@ -17,7 +17,7 @@ from query.tool import ToolCallContext, ToolHandler
 from query.tools.call_tool import CALL_TOOL
 from query.tools.revisions import WARNINGS_KEY
 from query.toolsets.offers import Offer, Offers, direct_name, has_offered_tools, with_toolset_scope
-from shared.errors import CallDenied
+from shared.errors import CallDenied, ToolExcluded
 
 if TYPE_CHECKING:
     from query.caller import Caller
@@ -36,7 +36,7 @@ _EARLIER_UI = "ui/resourceUri"
 class DirectTools:
     """The tools of a toolset by the names that `tools/list` shows, and the warnings of its offer.
 
-    `callable_by_name` also has the tools that are left out or denied, and every replica's names: an earlier
+    `callable_by_name` also has the tools that are left out, and every replica's names: an earlier
     `tools/list` may have shown them. `ui` leads from the `ui://` URIs that their definitions show to the servers' own.
     """
 
@@ -99,7 +99,7 @@ class Toolsets:
         for tool in offer.found:
             if tool.server_id not in servers:
                 records = tuple(filter(None, map(ledger.record, offer.sets.replicas(tool.server_id))))
-                with suppress(CallDenied):
+                with suppress(CallDenied, ToolExcluded):
                     servers[tool.server_id] = permitted_tool(tool, records, caller, self.catalogue)
         return servers
 

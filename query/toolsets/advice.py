@@ -17,7 +17,6 @@ from query.toolsets.offers import (
     offer_to,
     with_toolset,
     with_toolset_scope,
-    without_denied,
 )
 from query.usage.recent_calls import DAYS
 from query.usage.report import is_unrestricted
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.usage.usage import Counts, Usage, Use
-    from shared.catalog import IndexedTool
+    from shared.catalog import IndexedTool, Scope
 
 DEFAULT_BUDGET_TOKENS = 4_000
 """Where neither the request nor the toolset has a budget, and no tool is offered."""
@@ -122,16 +121,16 @@ def advice_for(
     catalogue.ledger.refresh()
     first = last - timedelta(days=DAYS - 1)
     caller = _of_toolset(viewer, toolset, catalogue)
-    calls = _calls(usage.sums(first, last, ("calls",)), viewer, caller, catalogue)
-    rules, sets = catalogue.read_policy().of(caller), catalogue.ledger.replica_sets(caller.scope)
+    scope = catalogue.scope(caller)
+    calls = _calls(usage.sums(first, last, ("calls",)), viewer, scope, catalogue)
 
     points = [point_id(*tool) for tool, _ in calls.most_common(MOST_CALLED)]
-    called = [tool for tool in catalogue.index.get(points).values() if caller.scope.contains(tool)]
-    usable = [tool for tool in without_denied(called, rules, sets) if direct_definition(tool)]
+    called = [tool for tool in catalogue.index.get(points).values() if scope.contains(tool)]
+    usable = [tool for tool in called if direct_definition(tool)]
     counts = frozenset((f"{server}:{tool}", count) for (server, tool), count in calls.items())
     kept: Sequence[IndexedTool] = ()
     if has_offered_tools(caller):
-        kept = offer_to(caller, catalogue, counts, rules).budget.kept
+        kept = offer_to(caller, scope, catalogue, counts).budget.kept
     offered = {tool.qualified_name: _advised(tool, calls, catalogue, "drop") for tool in kept}
     candidates = [
         _advised(tool, calls, catalogue, "keep" if tool.qualified_name in offered else "add") for tool in usable
@@ -203,11 +202,9 @@ def _of_toolset(viewer: Caller, name: str | None, catalogue: Catalogue) -> Calle
     return caller
 
 
-def _calls(
-    sums: Mapping[Use, Counts], viewer: Caller, caller: Caller, catalogue: Catalogue
-) -> Counter[tuple[str, str]]:
+def _calls(sums: Mapping[Use, Counts], viewer: Caller, scope: Scope, catalogue: Catalogue) -> Counter[tuple[str, str]]:
     """Return the calls of the toolset's tools that the viewer may see, by representative and tool."""
-    sets, within = catalogue.ledger.replica_sets(caller.scope), caller.scope.within
+    sets, within = catalogue.ledger.replica_sets(scope), scope.within
     calls: Counter[tuple[str, str]] = Counter()
     for (name, server, tool), counts in sums.items():
         is_inside = server not in ("", OTHERS) and (within is None or within.admits(server, tool))

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
-    from query.policy import CallerRules
+    from query.records import Ledger
     from query.replicas import ReplicaSets
-    from shared.catalog import Encoding, IndexedTool
+    from shared.catalog import Encoding, IndexedTool, Scope
     from shared.index.tools import ToolIndex
     from shared.toolset import Toolset
 
@@ -86,7 +86,7 @@ def may_know_toolset(caller: Caller, catalogue: Catalogue) -> bool:
     """Return whether a caller within a toolset may know that it exists: it sees a tool of it, or writes toolsets."""
     if caller.groups is None or "toolsets:write" in caller.permissions:
         return True
-    return catalogue.ledger.baseline(caller.scope, catalogue.encoding).tools > 0
+    return catalogue.ledger.baseline(catalogue.scope(caller), catalogue.encoding).tools > 0
 
 
 def _tighter(first: int | None, second: int | None) -> int | None:
@@ -103,13 +103,13 @@ class Offer:
     """The tools of a toolset for one caller: those in its `tools/list`, and why others are not.
 
     Of replicas, the tools of one server stand for all of `sets`. The budget keeps or excludes tools, the most called
-    first; the policy denies others. `found` has all tools that were looked at: without `is_cut`, all of the toolset.
+    first. `found` has all tools of the `scope` that were looked at: without `is_cut`, all of the toolset.
     `definitions` are by qualified name, and of all tools that the MCP SDK accepts.
     """
 
+    scope: Scope
     found: Sequence[IndexedTool]
     budget: BudgetResult
-    denied: Sequence[IndexedTool]
     definitions: Mapping[str, Tool]
     sets: ReplicaSets
     is_cut: bool = False
@@ -122,7 +122,12 @@ class Offer:
 
     def cost(self, encoding: Encoding) -> Baseline:
         """Return the part of a baseline that the offered tools are, which counts replicas too."""
-        tools = [tool for tool in self.budget.kept for _ in self.sets.replicas(tool.server_id)]
+        tools = [
+            tool
+            for tool in self.budget.kept
+            for server_id in self.sets.replicas(tool.server_id)
+            if self.scope.permits(server_id, tool.definition)
+        ]
         return Baseline(
             tokens=sum(tool.token_counts.get(encoding, 0) for tool in tools),
             tools=len(tools),
@@ -144,11 +149,11 @@ class Offers:
             IndexUnavailable: the index did not answer.
         """
         catalogue = self._catalogue.pinned()
-        calls, rules = _deciding_calls(caller, catalogue), catalogue.read_policy().of(caller)
+        calls, scope = _deciding_calls(caller, catalogue), catalogue.scope(caller)
         # with the model: its change replaces the index, without a change of the records
-        revisions, model = catalogue.ledger.revisions(caller.scope), catalogue.embedder.model
-        key = (replace(caller, name=""), calls, rules, revisions, model)
-        return self._recent.get_or_read(key, None, partial(offer_to, caller, catalogue, calls, rules))
+        revisions, model = catalogue.ledger.revisions(scope), catalogue.embedder.model
+        key = (replace(caller, name=""), calls, scope, revisions, model)
+        return self._recent.get_or_read(key, None, partial(offer_to, caller, scope, catalogue, calls))
 
     def cost(self, caller: Caller, encoding: Encoding) -> Baseline:
         """Return the cost of the tools that a caller has in its `tools/list`.
@@ -159,8 +164,8 @@ class Offers:
         return self.of(caller).cost(encoding) if has_offered_tools(caller) else NOTHING
 
 
-def offer_to(caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: CallerRules) -> Offer:
-    """Return the offer to a caller with a toolset scope by these calls, within its budget and these rules.
+def offer_to(caller: Caller, allowed: Scope, catalogue: Catalogue, calls: CallCounts) -> Offer:
+    """Return the offer to a caller with a toolset scope by these calls, within its budget.
 
     Of more than MAX_DIRECT tools, the most called are offered, and then the first in the order of the index, in which
     a tool that comes moves no other.
@@ -168,8 +173,8 @@ def offer_to(caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: Cal
     Raises:
         IndexUnavailable: the index did not answer.
     """
-    sets = catalogue.ledger.replica_sets(caller.scope)
-    scope, called = sets.without_copies(caller.scope), _of_sets(calls, sets)
+    sets = catalogue.ledger.replica_sets(allowed)
+    scope, called = sets.without_copies(allowed), _of_sets(calls, sets)
     page = catalogue.index.tools(scope, limit=MAX_DIRECT)
     found = {tool.qualified_name: tool for tool in page.tools}
     is_cut = page.next_after is not None
@@ -177,22 +182,26 @@ def offer_to(caller: Caller, catalogue: Catalogue, calls: CallCounts, rules: Cal
         most = sorted(called.keys() - found.keys(), key=lambda name: (-called[name], name))[:MAX_DIRECT]
         others = catalogue.index.get([point_id(*split_name(name)) for name in most])
         found |= {tool.qualified_name: tool for tool in others.values() if scope.contains(tool)}
+    if allowed.rules:
+        found = _once(found, catalogue.ledger)
     definitions = {name: each for name, tool in found.items() if (each := direct_definition(tool))}
     usable = [found[name] for name in definitions]
-    permitted = without_denied(usable, rules, sets)
-    offered = by_use(permitted, called.items(), catalogue.encoding)[:MAX_DIRECT]
-    denied = [tool for tool in usable if tool not in permitted]
+    offered = by_use(usable, called.items(), catalogue.encoding)[:MAX_DIRECT]
     budget = apply_budget(offered, caller, catalogue.encoding)
-    return Offer(list(found.values()), budget, denied, definitions, sets, is_cut=is_cut)
+    return Offer(allowed, list(found.values()), budget, definitions, sets, is_cut=is_cut)
 
 
-def without_denied(tools: Iterable[IndexedTool], rules: CallerRules, sets: ReplicaSets) -> list[IndexedTool]:
-    """Return the tools that these rules permit, perhaps after a confirmation, on one of their replicas."""
-    return [
-        tool
-        for tool in tools
-        if any(rules.action(server_id, tool.definition) != "deny" for server_id in sets.replicas(tool.server_id))
-    ]
+def _once(found: Mapping[str, IndexedTool], ledger: Ledger) -> dict[str, IndexedTool]:
+    """Return the tools by qualified name, without those that a server with the same tools has too.
+
+    Such servers are in two replica sets where the policy denies some tools of one and others of the other.
+    """
+    first: dict[tuple[str, str], IndexedTool] = {}
+    for tool in found.values():
+        record = ledger.record(tool.server_id)
+        same_tools = (record and record.catalogue_id) or tool.server_id
+        first.setdefault((same_tools, tool.definition.name), tool)
+    return {tool.qualified_name: tool for tool in first.values()}
 
 
 def direct_definition(tool: IndexedTool) -> Tool | None:

@@ -21,6 +21,7 @@ from shared.text.tokens import PROFILE, Profile
 
 if TYPE_CHECKING:
     from query.caller import Caller
+    from shared.catalog import Scope
     from shared.index.tools import ToolIndex
 
 SHOWN = 20
@@ -150,11 +151,11 @@ def report(
     )
 
 
-def report_for(caller: Caller, period: str, usage: Usage, index: ToolIndex) -> SavingsReport:
-    """Return the savings of a period within the caller's scope.
+def report_for(caller: Caller, scope: Scope, period: str, usage: Usage, index: ToolIndex) -> SavingsReport:
+    """Return the savings of a period within the caller's scope, which may be without the tools that a policy denies.
 
-    A caller with all groups and no toolset sees the savings of all callers, and the catalogue's size. Any other sees
-    its own lists and answers, and the names of tools within its scope.
+    A caller with all groups and no toolset sees the savings of all callers, and without denied tools the catalogue's
+    size. Any other sees its own lists and answers. Names are of tools within the scope.
 
     Raises:
         ValueError: `days_of` rejects the period.
@@ -162,17 +163,17 @@ def report_for(caller: Caller, period: str, usage: Usage, index: ToolIndex) -> S
     """
     first, last = days_of(period, today())
     rows = usage.rows(first, last)
-    if is_unrestricted(caller):
+    if is_unrestricted(caller) and not scope.rules:
         return report(rows, first, last, sizes=usage.sizes(first, last))
-    own = {key: counts for key, counts in rows.items() if key.caller == caller.name}
+    own = {key: counts for key, counts in rows.items() if is_unrestricted(caller) or key.caller == caller.name}
     ids = {point_id(key.server, key.tool): (key.server, key.tool) for key in own if key.server}
-    scope = caller.scope
     visible = {
         ids[point]
         for point, tool in index.get(sorted(ids)).items()
         # running or not
         if (scope.groups is None or not scope.groups.isdisjoint(tool.groups))
         and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
+        and scope.permits(tool.server_id, tool.definition)
     }
     return report(own, first, last, lambda key: (key.server, key.tool) in visible)
 

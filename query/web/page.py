@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.toolsets.offers import Offers
+    from shared.catalog import Scope
 
 # Only our own style sheet and images; no scripts, no framing, no form to another origin.
 CONTENT_SECURITY_POLICY = (
@@ -45,11 +46,13 @@ ROWS = 100
 class PageRequest:
     """The caller, the catalogue, the parameters of path and query string, and the address of the service.
 
+    The `scope` is that of the caller, without the tools that the policy denies, except to one that may operate.
     `address` is the public one of the settings, or `http://host:port`, as the browser used it. `offers` has the tools
     that `tools/list` shows the caller.
     """
 
     caller: Caller
+    scope: Scope
     catalogue: Catalogue
     path: Mapping[str, str]
     query: Mapping[str, str]

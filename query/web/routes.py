@@ -14,6 +14,7 @@ from starlette.routing import Route
 from typing_extensions import override
 
 from query.auth.authentication import bearer_or_basic_token
+from query.caller import is_operator
 from query.endpoint import Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
@@ -45,14 +46,16 @@ _log = structlog.get_logger()
 
 def page_routes(catalogue: Catalogue, listener: HttpListener) -> list[Route]:
     """Return the routes of the page, with the authentication of this listener."""
-    offers = Offers(catalogue)
+    offers, is_local = Offers(catalogue), listener.is_local
 
     def page(path: str, name: str, view: View) -> Route:
         def shown(request: Request, caller: Caller) -> Response:
             scoped = with_toolset_scope(caller, catalogue.index)
             address = listener.public_address or str(request.base_url).rstrip("/")
             query = dict(request.query_params)
-            found = view(PageRequest(scoped, catalogue, request.path_params, query, address, offers))
+            may_operate = is_operator(request, caller, is_local=is_local)
+            scope = scoped.scope if may_operate else catalogue.scope(scoped)
+            found = view(PageRequest(scoped, scope, catalogue, request.path_params, query, address, offers))
             return found if isinstance(found, Response) else render(found, page_name=name, caller=caller)
 
         async def handler(request: Request, caller: Caller) -> Response:

@@ -63,7 +63,7 @@ _log = structlog.get_logger()
 
 def overview(request: PageRequest) -> Page:
     """Return recent savings, the catalogue's size and cost, its problems, and texts for clients."""
-    servers = servers_for(request.caller, request.catalogue)
+    servers = servers_for(request.scope, request.catalogue)
     report = savings_report(request, OVERVIEW_DAYS)
     # the days since the first one with figures, today included
     known = [row.day for row in (*report.by_day, *report.catalogue)] if report else []
@@ -119,7 +119,7 @@ def savings_report(request: PageRequest, days: int) -> SavingsReport | None:
     """Return the report, None without a history or if it does not answer; the page shows the rest."""
     return _read_usage(
         request,
-        lambda usage: report_for(request.caller, f"{days}d", usage, request.catalogue.pinned().index),
+        lambda usage: report_for(request.caller, request.scope, f"{days}d", usage, request.catalogue.pinned().index),
     )
 
 
@@ -141,7 +141,7 @@ def history(request: PageRequest) -> Page:
     requested = request.query.get("days", "")
     days = int(requested) if requested in map(str, PERIODS) else DEFAULT_PERIOD
     report = savings_report(request, days)
-    server_ids = {record.server_id for record in request.catalogue.ledger.known(request.caller.scope)}
+    server_ids = {record.server_id for record in request.catalogue.ledger.known(request.scope)}
     values = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
     return Page("history.html", values | savings_charts(report))
 
@@ -169,7 +169,7 @@ def advice(request: PageRequest) -> Page:
 
 def servers(request: PageRequest) -> Page:
     """Return the servers that the filters admit, replicas in one row, the most expensive first or as requested."""
-    table, query = servers_for(request.caller, request.catalogue), table_query(request)
+    table, query = servers_for(request.scope, request.catalogue), table_query(request)
     found, counts = query.applied(table.sets)
     sets, pages = page_of_rows(found, request)
 
@@ -196,17 +196,18 @@ def servers(request: PageRequest) -> Page:
 
 def server(request: PageRequest) -> Page:
     """Return one server with its tools, the most expensive first."""
-    catalogue, table = request.catalogue, servers_for(request.caller, request.catalogue)
+    catalogue, table = request.catalogue, servers_for(request.scope, request.catalogue)
     encoding = table.encoding
     row = table.row(request.path["server_id"])
     if row is None:
         return message_page(404, "No such server", "There is no server of this name that you may see.")
     record = row.record
-    of_server = replace(request.caller.scope, servers=frozenset({record.server_id}), status=record.status)
+    of_server = replace(request.scope, servers=frozenset({record.server_id}), status=record.status)
     tools = sorted(
         tools_of(of_server, catalogue), key=lambda tool: (-tool.model_counts.get(encoding, 0), tool.definition.name)
     )
     page_of_tools, pages = page_of_rows(tools, request)
+    permitted = catalogue.scope(request.caller)
     error, last_words = split_error(record.last_error)
 
     def callers(usage: Usage) -> Sequence[tuple[str, int]]:
@@ -235,6 +236,7 @@ def server(request: PageRequest) -> Page:
                 "tokens": tool.model_counts.get(encoding),
                 "part": share(tool.model_counts.get(encoding), row.tokens or 0),
                 "read_only": tool.definition.read_only,
+                "is_denied": not permitted.permits(tool.server_id, tool.definition),
             }
             for tool in page_of_tools
         ],
@@ -299,7 +301,7 @@ def _address(record: ServerRecord, request: PageRequest) -> str | None:
 
 def tool(request: PageRequest) -> Page:
     """Return one tool of the caller's scope, running or not."""
-    ledger, index, scope = request.catalogue.ledger, request.catalogue.pinned().index, request.caller.scope
+    ledger, index, scope = request.catalogue.ledger, request.catalogue.pinned().index, request.scope
     ledger.refresh()
     server_id, _, name = request.path["name"].partition(":")
     point = point_id(server_id, name)
@@ -322,6 +324,7 @@ def tool(request: PageRequest) -> Page:
     use = _read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
     values: dict[str, Any] = {
         "tool": found,
+        "is_denied": not request.catalogue.scope(request.caller).permits(server_id, found.definition),
         "does": first_sentence(found.definition.description),
         "server": rows([server_id])[0],
         "encoding": request.catalogue.encoding,
@@ -375,7 +378,7 @@ def find(request: PageRequest) -> Page:
         find_request = FindRequest.model_validate(arguments)
         catalogue.ledger.refresh()
         offered = request.offers.cost(request.caller, catalogue.encoding) if request.offers else NOTHING
-        answer, timings = find_tool(find_request, request.caller.scope, catalogue, request.caller, offered)
+        answer, timings = find_tool(find_request, catalogue.scope(request.caller), catalogue, request.caller, offered)
     except ValidationError as error:
         return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
     except (CursorInvalid, BudgetTooSmall) as error:

@@ -415,6 +415,8 @@ def _condition(condition: Condition) -> ConditionType:
             return IsEmptyCondition(key)
         case {"has_id": ids}:
             return HasIdCondition(set(ids))
+        case {"must": _} | {"should": _} | {"must_not": _}:
+            return _filter(condition)
         case _:
             raise ValueError(f"a condition that no filter here has: {condition}")
 

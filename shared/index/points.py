@@ -26,7 +26,10 @@ PAGE_SIZE = 1_000
 
 Condition = Mapping[str, Any]
 Filter = Mapping[str, Any]
-"""A filter as Qdrant's REST API has it: conditions under `must`, `must_not` and `should`; empty: every point."""
+"""A filter as Qdrant's REST API has it: conditions under `must`, `must_not` and `should`; empty: every point.
+
+A filter that is not empty is a condition too.
+"""
 
 
 def must(*conditions: Condition) -> Filter:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.catalog import (
     FORMS,
@@ -21,6 +21,7 @@ from shared.catalog import (
     ToolName,
     ToolPage,
     ToolVectors,
+    annotations_of,
     point_id,
 )
 from shared.index.points import (
@@ -42,7 +43,7 @@ from shared.index.points import (
 from shared.index.records import Records
 
 if TYPE_CHECKING:
-    from shared.catalog import EmbeddedTool, Encoding, Form, QueryVectors, Scope, Status
+    from shared.catalog import EmbeddedTool, Encoding, Form, QueryVectors, Scope, ScopeRule, Status
 
 EMBEDDED_MAX_ADVISED_TOOLS = 20_000
 """Above this, use a Qdrant server: the embedded index compares every query with every tool."""
@@ -63,6 +64,8 @@ TOOL_INDEXES: Mapping[str, IndexKind] = {
     "server_id": "keyword",
     "digest": "exact keyword",
     "names": "exact keyword",
+    "tool_name": "exact keyword",
+    "annotations": "exact keyword",
     "read_only": "keyword",
     "groups": "keyword",
     "status": "keyword",
@@ -91,6 +94,15 @@ class ToolState:
     token_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
     model_counts: Mapping[Encoding, int] = field(default_factory=dict["Encoding", int])
     changed_since: str | None = None
+
+
+class ToolCounts(NamedTuple):
+    """The counts of a tool in both forms; None: it has none."""
+
+    server_id: str
+    tool_name: str
+    tokens: int | None
+    model_tokens: int | None
 
 
 class ToolIndex(Records):
@@ -211,6 +223,18 @@ class ToolIndex(Records):
             uncounted=self._tools.count(_restricted(scope, is_empty(key))),
         )
 
+    def counts(self, scope: Scope, encoding: Encoding) -> Iterator[ToolCounts]:
+        """Yield the counts of each tool of the scope, in an order that does not change with writes."""
+        if matches_nothing(scope):
+            return
+        wire, model = (COUNT_KEYS[form][encoding] for form in FORMS)
+        for row in walk(self._tools, scope_filter(scope), ("server_id", "tool_name", wire, model)):
+            yield ToolCounts(row["server_id"], row["tool_name"], row.get(wire), row.get(model))
+
+    def distinct_names(self) -> Collection[str]:
+        """Return the names of all tools, without their servers, in any status."""
+        return self._tools_by_value({}, "tool_name")
+
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
         """Return at most `limit` qualified names of the scope's tools without a count in this encoding."""
         if limit < 1 or matches_nothing(scope):
@@ -249,6 +273,7 @@ def tool_payload(tool: IndexedTool) -> Payload:
         "tool_name": tool.definition.name,
         "names": [tool.definition.name, tool.qualified_name],
         "read_only": "yes" if tool.definition.read_only else "no",  # Qdrant Edge cannot match a bool
+        "annotations": sorted(annotations_of(tool.definition)),
         "digest": tool.digest,
         # UTF-8 cannot encode lone surrogates; they occur only in strings, where JSON can escape them
         "definition": _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", tool.definition.wire),
@@ -309,7 +334,8 @@ def _candidates(depth: int, lists: Mapping[str, Scores]) -> Candidates:
 def matches_nothing(scope: Scope) -> bool:
     """Return whether a scope cannot contain any tool."""
     is_none_selected = scope.within is not None and not scope.within.servers and not scope.within.tools
-    return scope.groups == frozenset() or scope.servers == frozenset() or is_none_selected
+    is_empty_set = scope.groups == frozenset() or scope.servers == frozenset()
+    return is_empty_set or is_none_selected or _permitted(scope.rules) is None
 
 
 def scope_filter(scope: Scope) -> Filter:
@@ -334,7 +360,44 @@ def scope_filter(scope: Scope) -> Filter:
         ),
     }
     present = {name: [each for each in conditions if each] for name, conditions in found.items()}
+    permitted = _permitted(scope.rules) or {}
+    for name in ("must", "must_not"):
+        present[name] += permitted.get(name, ())
+    if "should" in permitted:
+        present["must"].append({"should": permitted["should"]})
     return {name: conditions for name, conditions in present.items() if conditions}
+
+
+# The rules of a caller stay the same ones until a server or the policy changes.
+@lru_cache(maxsize=16)
+def _permitted(rules: tuple[ScopeRule, ...]) -> Filter | None:
+    """Return the filter for the tools that these rules permit, of which the first that covers a tool decides.
+
+    None: they permit nothing.
+    """
+    where: Filter | None = {}
+    for rule in reversed(rules):
+        covered = _covered(rule)
+        if rule.is_denial and covered and where is not None:
+            where = {**where, "must_not": [*where.get("must_not", ()), covered]}
+        elif rule.is_denial:
+            where = None
+        elif where is None or not covered:
+            where = {"must": [covered]} if covered else {}
+        elif where:
+            where = {"should": [covered, where]}
+    return where
+
+
+def _covered(rule: ScopeRule) -> Condition:
+    """Return the condition for the tools that a rule covers; empty for all tools."""
+    conditions = [
+        any_of("server_id", _server_ids(rule.servers)) if rule.servers is not None else None,
+        any_of("tool_name", _storable(rule.names)) if rule.names is not None else None,
+        any_of("annotations", sorted(rule.annotations)) if rule.annotations is not None else None,
+    ]
+    present = [condition for condition in conditions if condition]
+    return present[0] if len(present) == 1 else {"must": present} if present else {}
 
 
 def _restricted(scope: Scope, condition: Condition) -> Filter:

@@ -253,7 +253,7 @@ async def test_a_policy_that_changes_closes_links_and_names_of_earlier_lists() -
         with pytest.raises(MCPError, match="unknown prompt"):
             await client.get_prompt("files__greet")
 
-    assert "the operator's policy denies you calls of open" in denied
+    assert UNKNOWN in denied
 
 
 async def test_a_caller_that_may_not_call_sees_nothing() -> None:
@@ -403,7 +403,7 @@ async def test_the_user_interface_of_a_tool_is_read_from_its_own_server_by_who_m
     assert all(uri.startswith("ui://") for uri in uris.values())
     assert tools["files__open"]["ui"]["visibility"] == ["model"]
     assert outside == {UNKNOWN}
-    assert "denies you calls of open" in denied
+    assert UNKNOWN in denied
 
 
 async def test_a_prompt_and_a_completion_are_logged_and_recorded_without_their_content(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.caller import Caller
-from query.policy import Action, Annotation, Policy, annotations_of, policy_reader, read_policy
-from shared.catalog import ToolDefinition
+from query.policy import Action, Policy, policy_reader, read_policy
+from shared.catalog import Annotation, ToolDefinition, annotations_of
 from shared.errors import ConfigInvalid
 from shared.settings import load_settings
 from tests.support.policies import rule

@@ -130,7 +130,7 @@ def test_a_stopped_server_leaves_the_list_after_a_week(days: float, status: Stat
         index.put_server(record)
         catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), intents=intents)
 
-        shown = servers(ANYONE, catalogue)["servers"]
+        shown = servers(ANYONE, ANYONE.scope, catalogue)["servers"]
 
     assert [row["server_id"] for row in shown] == (["s"] if is_shown else [])
 

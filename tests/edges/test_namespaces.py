@@ -103,7 +103,7 @@ def test_a_later_namespace_takes_nothing_and_both_see_it(
     intent = present(intents.intent("docs"))
     assert (intent.announcement.url, intent.announcement.groups) == (TOOLS, frozenset({"ops"}))
     catalogue = Catalogue(index := FakeIndex(), FakeEmbedder(), Ledger(index), intents=intents)
-    (row,) = servers(ANYONE, catalogue)["servers"]
+    (row,) = servers(ANYONE, ANYONE.scope, catalogue)["servers"]
     assert "aaa" in row["conflict"]
     (letter,) = intents.dead_letters(10)
     assert {"aaa", "tools", "docs"} <= set(letter.reason.replace("'", " ").replace(",", " ").split())

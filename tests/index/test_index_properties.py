@@ -9,7 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shared.catalog import ENCODINGS, Encoding, IndexedTool, Scope, Status, TokenSum
+from shared.catalog import (
+    ENCODINGS,
+    Annotation,
+    Encoding,
+    IndexedTool,
+    Scope,
+    ScopeRule,
+    Status,
+    TokenSum,
+    effective,
+)
 from shared.index.tools import ToolIndex
 from tests.support.fakes import DIMENSION, asking, closest, embedded, make_tool
 from tests.support.indexes import open_edge
@@ -26,13 +36,21 @@ counts = st.dictionaries(st.sampled_from(ENCODINGS), st.integers(0, 9))
 tools = st.builds(
     make_tool,
     server_id=st.sampled_from(SERVERS),
-    name=st.sampled_from([f"t{i}" for i in range(12)]),
+    name=st.sampled_from([*(f"t{i}" for i in range(12)), "a:t2"]),
     tokens=counts,
     groups=groups,
     status=statuses,
     read_only=st.booleans(),
 )
 fleets = st.lists(tools, min_size=5, max_size=30, unique_by=lambda tool: tool.qualified_name)
+HINTS: tuple[Annotation, ...] = ("read_only", "not_read_only", "destructive", "open_world", "closed_world")
+rules = st.builds(
+    ScopeRule,
+    is_denial=st.booleans(),
+    servers=st.none() | st.frozensets(st.sampled_from([*SERVERS, "unknown"]), min_size=1),
+    names=st.none() | st.frozensets(st.sampled_from(["t1", "t2", "t3", "a:t2"]), min_size=1),
+    annotations=st.none() | st.frozensets(st.sampled_from(HINTS), min_size=1, max_size=2),
+)
 scopes = st.builds(
     Scope,
     groups=st.none() | st.frozensets(st.sampled_from([*GROUPS, "unknown"])),
@@ -40,6 +58,7 @@ scopes = st.builds(
     status=statuses,
     read_only=st.booleans(),
     exclude=st.frozensets(st.sampled_from(["t1", "a:t2", "b:t3", "unknown"])),
+    rules=st.lists(rules, max_size=4).map(tuple),
 )
 
 
@@ -66,8 +85,13 @@ def test_answers_equal_a_recount(index: ToolIndex, fleet: list[IndexedTool], sco
     summed = index.token_sum(scope, encoding)
     found = closest(index, asking(), scope, MORE_THAN_ANY_FLEET)
     page = index.tools(scope, limit=MORE_THAN_ANY_FLEET)
+    read = list(index.counts(scope, encoding))
 
     assert summed == TokenSum(sum(counted), len(counted), len(uncounted))
+    assert sorted((row.server_id, row.tool_name, row.tokens or 0) for row in read) == sorted(
+        (tool.server_id, tool.definition.name, tool.token_counts.get(encoding, 0)) for tool in within
+    )
+    assert set(index.distinct_names()) == {tool.definition.name for tool in fleet}
     assert set(index.uncounted(scope, encoding, MORE_THAN_ANY_FLEET)) == uncounted
     assert sorted(tool.qualified_name for tool in found) == sorted(tool.qualified_name for tool in within)
     assert {tool.qualified_name: tool for tool in page.tools} == {tool.qualified_name: tool for tool in within}
@@ -88,4 +112,23 @@ def _is_within(scope: Scope, tool: IndexedTool) -> bool:
         return False
     if tool.definition.name in scope.exclude or tool.qualified_name in scope.exclude:
         return False
-    return scope.servers is None or tool.server_id in scope.servers
+    if scope.servers is not None and tool.server_id not in scope.servers:
+        return False
+    held = {"read_only", "not_destructive"} if tool.definition.read_only else {"not_read_only", "destructive"}
+    deciding = [
+        rule.is_denial
+        for rule in scope.rules
+        if (rule.servers is None or tool.server_id in rule.servers)
+        and (rule.names is None or tool.definition.name in rule.names)
+        and (rule.annotations is None or rule.annotations & (held | {"not_idempotent", "open_world"}))
+    ]
+    return not deciding or not deciding[0]
+
+
+@given(st.lists(rules, max_size=5), tools)
+def test_rules_that_decide_nothing_can_be_left_out(many: list[ScopeRule], tool: IndexedTool) -> None:
+    scope, shorter = Scope(rules=tuple(many)), Scope(rules=effective(many))
+
+    assert shorter.permits(tool.server_id, tool.definition) == scope.permits(tool.server_id, tool.definition)
+    of_server = Scope(rules=scope.rules_of(tool.server_id))
+    assert of_server.permits("any", tool.definition) == scope.permits(tool.server_id, tool.definition)

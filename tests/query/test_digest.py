@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 
-from query.caller import Caller
+from query.caller import ANYONE, Caller
 from query.catalogue import Catalogue
 from query.digest import BEING_LISTED, KEPT_S, MAX_TOKENS, NO_SERVER, Digests, digest_text
 from query.early import early_service
 from query.mcp import service_of
 from query.records import Ledger
-from shared.catalog import DEFAULT_ENCODING, Scope, ServerRecord
+from shared.catalog import DEFAULT_ENCODING, ServerRecord
 from shared.text.embedding import tool_vectors
 from shared.text.subjects import MOST_SUBJECTS, SUBJECTS, subjects_of
 from shared.text.tokens import counter
@@ -125,12 +125,12 @@ def test_a_digest_changes_only_with_the_servers_and_at_most_once_an_hour(
 ) -> None:
     fleet = Fleet()
     fleet.put("a", "time")
-    text, servers, changed_at_s = fleet.digests.of(Scope()).text, fleet.running(), fleet.now_s
+    text, servers, changed_at_s = fleet.digests.of(ANYONE).text, fleet.running(), fleet.now_s
 
     for server_id, status, subjects, tools, passed_s in taken:
         fleet.put(server_id, *subjects, tool_count=tools, status=status)
         fleet.now_s += passed_s
-        digest = fleet.digests.of(Scope())
+        digest = fleet.digests.of(ANYONE)
         if not digest.is_settled:
             assert not fleet.running()
             return
@@ -143,23 +143,23 @@ def test_a_digest_changes_only_with_the_servers_and_at_most_once_an_hour(
 def test_a_digest_is_read_once_an_hour_and_stays_while_the_index_is_down() -> None:
     fleet = Fleet()
     fleet.put("clock", "time")
-    first = fleet.digests.of(Scope())
+    first = fleet.digests.of(ANYONE)
 
     fleet.index.is_down = True
-    assert fleet.digests.of(Scope()) is first
+    assert fleet.digests.of(ANYONE) is first
     fleet.now_s += KEPT_S + 1
-    assert fleet.digests.of(Scope()) is first
-    assert not fleet.digests.of(Scope(groups=frozenset({"dev"}))).text
+    assert fleet.digests.of(ANYONE) is first
+    assert not fleet.digests.of(Caller("ann", frozenset({"dev"}))).text
 
 
 def test_a_catalogue_that_is_being_filled_or_empty_says_so_and_is_read_again() -> None:
     fleet = Fleet(is_filled=False)
     fleet.put("clock", "time")
 
-    assert fleet.digests.of(Scope()) is BEING_LISTED
+    assert fleet.digests.of(ANYONE) is BEING_LISTED
     fleet.is_filled = True
-    assert "clock" in fleet.digests.of(Scope()).text
-    assert Fleet().digests.of(Scope()) is NO_SERVER
+    assert "clock" in fleet.digests.of(ANYONE).text
+    assert Fleet().digests.of(ANYONE) is NO_SERVER
 
 
 @both_eras

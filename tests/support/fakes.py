@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import zlib
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from shared.catalog import (
     point_id,
 )
 from shared.errors import IndexUnavailable, ModelUnavailable
-from shared.index.tools import ToolIndex, ToolState
+from shared.index.tools import ToolCounts, ToolIndex, ToolState
 from shared.text.bm25 import query_terms, tool_terms, words
 from shared.text.embedding import tool_vectors
 from shared.text.subjects import subject_passages
@@ -246,6 +246,14 @@ class FakeIndex(ToolIndex):
         counts = [stored.tool.counts(form).get(encoding) for stored in self._within(scope)]
         counted = [count for count in counts if count is not None]
         return TokenSum(sum(counted), len(counted), len(counts) - len(counted))
+
+    def counts(self, scope: Scope, encoding: Encoding) -> Iterator[ToolCounts]:
+        for tool in (stored.tool for stored in self._within(scope)):
+            yield ToolCounts(tool.server_id, tool.definition.name, *(tool.counts(form).get(encoding) for form in FORMS))
+
+    def distinct_names(self) -> Collection[str]:
+        with self._held():
+            return {stored.tool.definition.name for stored in self._points.values()}
 
     def uncounted(self, scope: Scope, encoding: Encoding, limit: int) -> list[str]:
         tools = [stored.tool for stored in self._within(scope)]

@@ -23,6 +23,7 @@ from query.calling.upstreams import Upstreams
 from query.catalogue import Catalogue
 from query.listener import HttpListener
 from query.mcp import caller_of_request, service_of
+from query.policy import ReadPolicy, no_policy
 from query.records import Ledger
 from query.usage.usage import Usage
 from query.web.routes import page_routes
@@ -67,10 +68,13 @@ def app_of(
     metrics_public: bool = False,
     followed: FollowedConfig | None = None,
     http_hosts: tuple[str, ...] = (),
+    read_policy: ReadPolicy = no_policy,
 ) -> Starlette:
     """Return the application; its socket is never accepted from."""
     entrance = HttpListener(socket.socket(), authentication, http_hosts)
-    catalogue = Catalogue(index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed)
+    catalogue = Catalogue(
+        index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=lambda: followed, read_policy=read_policy
+    )
     server = service_of(catalogue, upstreams, caller_of_request)
     metrics = metrics_route(catalogue, entrance, is_open=metrics_public)
     routes = [*page_routes(catalogue, entrance), metrics, *api_routes(catalogue, entrance)]

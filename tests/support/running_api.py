@@ -18,6 +18,7 @@ from query.catalogue import Catalogue
 from query.listener import open_listener
 from query.mcp import caller_of_request, service_of
 from query.operations import Operations
+from query.policy import ReadPolicy, no_policy
 from query.records import Ledger
 from query.service import HttpServer
 from query.usage.usage import open_usage
@@ -32,7 +33,10 @@ from workers.emit import Emitter
 
 @contextmanager
 def running_api(
-    data_dir: Path, index: ToolIndex | None = None, authentication: Authentication | None = None
+    data_dir: Path,
+    index: ToolIndex | None = None,
+    authentication: Authentication | None = None,
+    read_policy: ReadPolicy = no_policy,
 ) -> Generator[str]:
     """Serve this index, and the intents and the usage in the directory, without any worker; yield the address."""
     settings, index = load_settings(data_dir=data_dir, port=0), index or FakeIndex()
@@ -43,7 +47,13 @@ def running_api(
     ):
         followed = followed_config_store(settings)
         catalogue = Catalogue(
-            index, FakeEmbedder(), Ledger(index), usage=usage, followed_config=followed.get, intents=intents
+            index,
+            FakeEmbedder(),
+            Ledger(index),
+            usage=usage,
+            followed_config=followed.get,
+            intents=intents,
+            read_policy=read_policy,
         )
         emitter = Emitter(intents, lambda _: None, 0)
         stores = Stores(intents, index, usage, settings.savings_keep_days)

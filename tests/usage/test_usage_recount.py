@@ -425,7 +425,7 @@ def test_the_report_equals_a_recount_of_what_left(upstreams: Upstreams, kind: st
             recounts = anyio.run(play, taken, catalogues, upstreams, mode)
         with closing(open_store()) as usage:
             callers = [with_toolset_scope(caller, held) for caller in CALLERS]
-            reports = [report_for(caller, "today", usage, held) for caller in callers]
+            reports = [report_for(caller, caller.scope, "today", usage, held) for caller in callers]
 
     check(reports[0], recounts)
     for report, recount in zip(reports[1:], recounts[1:], strict=True):

@@ -154,7 +154,7 @@ def test_the_overview_advises_a_qdrant_server_for_a_large_embedded_index(
     index = index_of(make_tool("clock", "get_time"), tool_count=tools)
     large = Catalogue(index, FakeEmbedder(), Ledger(index), index_is_embedded=index_is_embedded)
 
-    shown = render(overview(PageRequest(ANYONE, large, {}, {})), page_name="overview", caller=ANYONE).body
+    shown = render(overview(PageRequest(ANYONE, ANYONE.scope, large, {}, {})), page_name="overview", caller=ANYONE).body
 
     assert (b"more than 20,000 tools: set QDRANT_URL" in shown) is is_advised
 
@@ -233,7 +233,7 @@ async def test_a_wrong_address_is_refused_with_the_reason_and_a_wrong_page_shows
 def test_searches_of_the_page_are_not_recorded(usage: Usage) -> None:
     index = clock()
     with recorded(Catalogue(index, FakeEmbedder(), Ledger(index)), usage) as catalogue:
-        page = find(PageRequest(ANYONE, catalogue, {}, {"q": "time"}, "http://127.0.0.1:8765"))
+        page = find(PageRequest(ANYONE, ANYONE.scope, catalogue, {}, {"q": "time"}, "http://127.0.0.1:8765"))
 
     assert page.status == 200
     assert usage.rows(today(), today()) == {}

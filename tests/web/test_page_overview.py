@@ -52,7 +52,7 @@ async def shown(usage: Usage | None = None, path: str = "/ui") -> str:
 
 
 def rendered(catalogue: Catalogue, caller: Caller = ANYONE) -> str:
-    page = overview(PageRequest(caller, catalogue, {}, {}, "http://127.0.0.1:8765"))
+    page = overview(PageRequest(caller, caller.scope, catalogue, {}, {}, "http://127.0.0.1:8765"))
     return bytes(render(page, page_name="overview", caller=caller).body).decode()
 
 

@@ -120,7 +120,7 @@ async def test_replica_sets_are_sorted_by_their_sum_their_first_server_and_their
 def test_a_toolset_with_one_tool_of_a_replica_shows_that_server_by_itself(index: FakeIndex) -> None:
     caller = with_toolset(Caller("ann"), Toolset(name="dev", tools=("web0", "web1", "web2:echo")))
 
-    table = servers_for(caller, Catalogue(index, FakeEmbedder(), Ledger(index)))
+    table = servers_for(caller.scope, Catalogue(index, FakeEmbedder(), Ledger(index)))
 
     assert [[row.record.server_id for row in of_set.rows] for of_set in table.sets] == [["web0", "web1"], ["web2"]]
     assert (table.tokens, table.distinct_tokens) == (50 + 50 + 20, 50 + 20)

@@ -50,11 +50,11 @@ def shown(page: Page, name: str = "servers") -> str:
 
 
 def table(of: Catalogue, caller: Caller = ANYONE, /, **query: str) -> str:
-    return shown(servers(PageRequest(caller, of, {}, query)))
+    return shown(servers(PageRequest(caller, caller.scope, of, {}, query)))
 
 
 def page_of(of: Catalogue, server_id: str, caller: Caller = ANYONE) -> str:
-    return shown(server(PageRequest(caller, of, {"server_id": server_id}, {})), "server")
+    return shown(server(PageRequest(caller, caller.scope, of, {"server_id": server_id}, {})), "server")
 
 
 def names(html: str) -> list[str]:
@@ -203,7 +203,7 @@ RECORDS = st.builds(
 def requested(url: str) -> TableQuery:
     """Return the query of the page at this URL."""
     known = Catalogue(FakeIndex(), FakeEmbedder(), Ledger(FakeIndex()))
-    return table_query(PageRequest(ANYONE, known, {}, dict(parse_qsl(urlsplit(url).query))))
+    return table_query(PageRequest(ANYONE, ANYONE.scope, known, {}, dict(parse_qsl(urlsplit(url).query))))
 
 
 @given(QUERIES)

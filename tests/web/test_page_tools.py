@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from query.caller import PERMISSIONS
 from query.usage.usage import RowKey, Usage, today
 from shared.catalog import Encoding, IndexedTool, ToolDefinition, point_id
 from shared.text.tokens import count_forms, counter, json_text
@@ -17,6 +18,7 @@ from shared.toolset import Toolset
 from tests.support.fakes import FakeIndex, make_tool
 from tests.support.http_callers import app_of, entry, http_client, static
 from tests.support.pages import blocks, get, text
+from tests.support.policies import policy, rule
 from tests.support.replicated import put_server
 from tests.support.replicated import tool as replicated_tool
 
@@ -176,6 +178,24 @@ async def test_a_caller_sees_only_the_tools_neighbours_and_calls_of_its_scope(tm
     assert "files" not in own.text
     assert foreign.status_code == 404
     assert foreign.content == none.content
+
+
+async def test_denied_tools_are_marked_for_who_may_operate_and_hidden_from_others(tmp_path: Path) -> None:
+    reading = sorted(PERMISSIONS - {"operate"})
+    known = static(tmp_path / "t.toml", root=entry("root"), ann=entry("ann", permissions=reading))
+    denied = policy(rule(tools=["set_*"]))
+
+    servers, tools = {}, {}
+    for token in ("root", "ann"):
+        async with http_client(app_of(clock(), known, read_policy=lambda: denied), token) as http:
+            servers[token] = text(await http.get("/ui/servers/clock"))
+            tools[token] = await http.get("/ui/tools/clock:set_time")
+
+    assert "set_time denied" in servers["root"]
+    assert "set_time listed denied" in text(tools["root"])
+    assert "get_time" in servers["ann"]
+    assert "set_time" not in servers["ann"]
+    assert tools["ann"].status_code == 404
 
 
 async def test_a_caller_with_a_toolset_sees_no_other_tool_of_the_server(tmp_path: Path) -> None:
