@@ -17,7 +17,7 @@ Porter, "Speaker Verification Using Randomized Phrase Prompting", Digital Signal
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import accumulate, groupby, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
@@ -72,29 +72,33 @@ Scores: TypeAlias = "NDArray[np.float64]"
 """By point, higher is better."""
 
 
+Named = Callable[[Set[str]], Collection[str]]
+"""Returns those of some servers that a step names; servers are halves of point ids."""
+
+
 def rank(whole: Candidates, clauses: Sequence[Candidates] = ()) -> dict[str, float]:
     """Return the scores of a single step's candidates, as `rank_steps` does."""
     (scores,) = rank_steps([(whole, *clauses)])
     return scores
 
 
-def rank_steps(steps: Sequence[Sequence[Candidates]], named: Sequence[Collection[str]] = ()) -> list[dict[str, float]]:
+def rank_steps(steps: Sequence[Sequence[Candidates]], named: Sequence[Named] = ()) -> list[dict[str, float]]:
     """Return the scores of each step's candidates, best first.
 
-    A step has the candidates of its whole text, and then those of its clauses. `named` has for each step the servers
-    that it names, as halves of point ids.
+    A step has the candidates of its whole text, and then those of its clauses. `named` tells what each step names.
     """
     points_of = [_points(candidates) for candidates in steps]
+    servers_of = [list(map(server_half, points)) for points in points_of]
     scores_of = [_scored(candidates, points) for candidates, points in zip(steps, points_of, strict=True)]
-    boosted_of = list(map(boost_servers, scores_of, points_of))
+    boosted_of = list(map(boost_servers, scores_of, servers_of))
     if len(steps) > 1:
-        best_of = [best_by_server(scores, points) for scores, points in zip(scores_of, points_of, strict=True)]
-        for number, points in enumerate(points_of):
+        best_of = [best_by_server(scores, servers) for scores, servers in zip(scores_of, servers_of, strict=True)]
+        for number, servers in enumerate(servers_of):
             others = best_of[:number] + best_of[number + 1 :]
-            boosted_of[number] = boosted_of[number] + OTHER_STEPS_WEIGHT * best_of_others(points, others)
-    for number, servers in enumerate(named):
-        if servers:
-            boosted_of[number] = boosted_of[number] + NAMED_WEIGHT * of_servers(points_of[number], servers)
+            boosted_of[number] = boosted_of[number] + OTHER_STEPS_WEIGHT * best_of_others(servers, others)
+    for number, names in enumerate(named):
+        if chosen := names(set(servers_of[number])):
+            boosted_of[number] = boosted_of[number] + NAMED_WEIGHT * _are_in(servers_of[number], chosen)
     return list(map(_best_first, boosted_of, points_of))
 
 
@@ -131,43 +135,45 @@ def with_best_clause(whole: Scores, clauses: Sequence[Scores]) -> Scores:
     return (1 - CLAUSE_WEIGHT) * whole + CLAUSE_WEIGHT * np.max(clauses, axis=0) if clauses else whole
 
 
-def boost_servers(scores: Scores, points: Sequence[str]) -> Scores:
-    """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool."""
+def boost_servers(scores: Scores, servers: Sequence[str]) -> Scores:
+    """Return the scores, each raised by a share of the best one of its server: a task rarely uses a single tool.
+
+    `servers` has the server of each score. Those of one server are side by side, since a point's id begins with it.
+    """
     import numpy as np  # noqa: PLC0415  # as above
 
-    if not points:
+    if not servers:
         return scores
-    # the points of a server are side by side, since an id begins with the half of its server
-    sizes = [len(list(own)) for _, own in groupby(map(server_half, points))]
+    sizes = [len(list(own)) for _, own in groupby(servers)]
     best = np.maximum.reduceat(scores, [0, *accumulate(sizes[:-1])])
     return scores + SERVER_WEIGHT * np.repeat(best, sizes)
 
 
-def of_servers(points: Sequence[str], servers: Collection[str]) -> Scores:
-    """Return 1 for each point of these servers, and 0 for the others."""
-    import numpy as np  # noqa: PLC0415  # as above
-
-    return np.array([server_half(point) in servers for point in points], dtype=np.float64)
-
-
-def best_by_server(scores: Scores, points: Sequence[str]) -> dict[str, float]:
-    """Return the best score of each server's points."""
+def best_by_server(scores: Scores, servers: Sequence[str]) -> dict[str, float]:
+    """Return the best score of each server."""
     best: dict[str, float] = {}
-    for server, score in zip(map(server_half, points), scores.tolist(), strict=True):
+    for server, score in zip(servers, scores.tolist(), strict=True):
         best[server] = max(best.get(server, score), score)
     return best
 
 
-def best_of_others(points: Sequence[str], others: Sequence[Mapping[str, float]]) -> Scores:
-    """Return for each point the best score of its server in other steps.
+def best_of_others(servers: Sequence[str], others: Sequence[Mapping[str, float]]) -> Scores:
+    """Return for each of these servers its best score in other steps.
 
     A server without candidates in a step scores there as the last one.
     """
     import numpy as np  # noqa: PLC0415  # as above
 
     lists = [(best, _lowest(best)) for best in others]
-    by_server = {server: max(best.get(server, lowest) for best, lowest in lists) for server in map(server_half, points)}
-    return np.array([by_server[server] for server in map(server_half, points)])
+    by_server = {server: max(best.get(server, lowest) for best, lowest in lists) for server in set(servers)}
+    return np.array([by_server[server] for server in servers])
+
+
+def _are_in(servers: Sequence[str], chosen: Collection[str]) -> Scores:
+    """Return 1 for each of these servers that is chosen, and 0 for the others."""
+    import numpy as np  # noqa: PLC0415  # as above
+
+    return np.array([server in chosen for server in servers], dtype=np.float64)
 
 
 def _points(candidates: Iterable[Candidates]) -> list[str]:

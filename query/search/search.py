@@ -15,7 +15,7 @@ import structlog
 from query.named import ServerNames
 from query.search.ranking import DEPTH, rank_steps, round_robin
 from query.turns import give_way
-from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, ToolDefinition, point_id, server_half
+from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, ToolDefinition, point_id
 from shared.errors import ModelUnavailable
 from shared.text.bm25 import prose_terms, tool_terms, words
 from shared.text.embedding import Embedder, keyword_vectors, query_vectors
@@ -226,10 +226,7 @@ def search(
         part = steps[start : start + STEPS_AT_A_TIME]
         candidates = iter(index.search([query for step in part for query in step.queries], scope, DEPTH, corpus))
         found += [list(islice(candidates, len(step.queries))) for step in part]
-    named = [
-        names.named({server_half(point) for each in own for point in each.points}, step.terms, strangers)
-        for step, own in zip(steps, found, strict=True)
-    ]
+    named = [partial(names.named, asked=step.terms, strangers=strangers) for step in steps]
     return [
         StepResult(step, whole, clauses, _points_named(step.text, scope, index, strangers), scores)
         for step, (whole, *clauses), scores in zip(steps, found, rank_steps(found, named), strict=True)

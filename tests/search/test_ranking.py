@@ -150,7 +150,7 @@ def test_a_tool_that_is_no_candidate_of_a_clause_scores_there_as_the_last_one() 
 def test_a_tool_rises_with_the_best_of_its_server() -> None:
     points = [point_id("s", "best"), point_id("s", "sibling"), point_id("t", "stranger")]
 
-    best, sibling, stranger = boost_servers(np.array([3.0, 1.0, 1.1]), points)
+    best, sibling, stranger = boost_servers(np.array([3.0, 1.0, 1.1]), list(map(server_half, points)))
 
     assert best > sibling > stranger
 
@@ -186,7 +186,7 @@ def test_rankings_are_interleaved() -> None:
 def test_tools_of_a_named_server_gain_the_same_and_others_nothing(step: Candidates, servers: set[str]) -> None:
     halves = {server_half(point_id(server, "")) for server in servers}
 
-    (before,), (after,) = rank_steps([[step]]), rank_steps([[step]], [halves])
+    (before,), (after,) = rank_steps([[step]]), rank_steps([[step]], [halves.intersection])
 
     gains = {point: after[point] - before[point] for point in before}
     assert after.keys() == before.keys()
