@@ -253,7 +253,7 @@ def _search(
     )
     # what lies further down is on the next page, which ends nowhere but at the limit
     ends = fits and request.cursor is None and len(search.results) == 1
-    length = answer_length(search.results[0], hits[: request.limit]) if ends else min(len(hits), request.limit)
+    length = min(answer_length(search.results[0], hits[:most]) if ends else len(hits), request.limit)
     return _Found(hits, length, fits, servings(closest[:length], searched, callable_tools, index))
 
 

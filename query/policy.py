@@ -68,6 +68,10 @@ class CallerRules:
         """Return whether a tool may be denied."""
         return any(rule.action == "deny" for rule in self.rules)
 
+    def denies(self, server_id: str, definition: ToolDefinition) -> bool:
+        """Return whether a call of this tool on this server is denied."""
+        return self.action(server_id, definition) == "deny"
+
     def action(self, server_id: str, definition: ToolDefinition) -> Action:
         """Return the action for a call of this tool on this server."""
         for rule in self.rules:

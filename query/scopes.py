@@ -42,7 +42,7 @@ class PolicyScopes:
             return scope
         state = ledger.state()
         found = self._recent.get_or_read(rules, state, partial(scope_rules, rules, ledger, index))
-        return replace(scope, rules=found)
+        return replace(scope, rules=found, policy=rules)
 
 
 def scope_rules(rules: CallerRules, ledger: Ledger, index: ToolIndex) -> tuple[ScopeRule, ...]:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -558,6 +558,14 @@ def effective(rules: Iterable[ScopeRule]) -> tuple[ScopeRule, ...]:
     return tuple(found)
 
 
+class ToolPolicy(Protocol):
+    """Decides on single tools. Equal ones, of equal hashes, decide alike."""
+
+    def denies(self, server_id: str, definition: ToolDefinition) -> bool:
+        """Return whether nobody in the scope may call this tool."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The tools that a caller may see. Search and baseline use the same scope, so savings never count a hidden tool.
@@ -566,7 +574,8 @@ class Scope:
     these groups. `read_only` restricts the scope to tools with `readOnlyHint`. `exclude` removes tools by their
     qualified names. `within` restricts the scope to a toolset. `hidden` removes servers: replicas that another server
     represents. `seen` removes definitions by their digests. Of the `rules`, those of the operator's policy, the first
-    that covers a tool denies or permits it; a tool that none covers is permitted.
+    that covers a tool denies or permits it; a tool that none covers is permitted. The rules know the servers and names
+    of some moment, and are for filters and sums; the `policy` itself decides on a tool that was read.
     """
 
     groups: frozenset[str] | None = None
@@ -578,6 +587,7 @@ class Scope:
     hidden: frozenset[str] = frozenset()
     seen: frozenset[str] = frozenset()
     rules: tuple[ScopeRule, ...] = ()
+    policy: ToolPolicy | None = None
 
     @property
     def is_of_whole_servers(self) -> bool:
@@ -599,7 +609,9 @@ class Scope:
         return effective(replace(rule, servers=None) for rule in self.rules if rule.is_for(server_id))
 
     def permits(self, server_id: str, definition: ToolDefinition) -> bool:
-        """Return whether the rules permit this tool."""
+        """Return whether the policy permits this tool, or without one the rules."""
+        if self.policy is not None:
+            return not self.policy.denies(server_id, definition)
         deciding = (rule for rule in self.rules if rule.covers(server_id, definition))
         rule = next(deciding, None)
         return rule is None or not rule.is_denial

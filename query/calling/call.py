@@ -191,7 +191,7 @@ def _resolved(request: CallRequest, caller: Caller, catalogue: Catalogue) -> Res
     try:
         return resolve_tool_name(request.name, scope, catalogue, request.server_name)
     except ToolNotFound as missing:
-        if not scope.rules:
+        if not scope.policy:
             raise
         try:
             denied = resolve_tool_name(request.name, caller.scope, catalogue, request.server_name).tool

@@ -89,7 +89,7 @@ def _with_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) -> di
             resolved[name] = ResolvedName(tool, (tool.server_id,), is_server_named=True)
         elif tool is not None and tool.status in _HIDDEN and replace(scope, status=tool.status).contains(tool):
             resolved[name] = _not_running(tool.server_id, tool.status, ledger)
-        elif tool is None or scope.permits(tool.server_id, tool.definition):
+        elif tool is None or tool.status in _HIDDEN or scope.permits(tool.server_id, tool.definition):
             unknown.append(name)
     return resolved | (_of_absent_servers(unknown, scope, ledger) if unknown else {})
 
@@ -135,7 +135,7 @@ def _without_server(names: Sequence[str], scope: Scope, catalogue: Catalogue) ->
         if len(found) > 1:
             candidates = sorted(f"{servers[0].server_id}:{servers[0].name}" for servers in found)
             resolved[name] = ToolNotFound(name, "is a tool of several servers", tuple(candidates))
-        elif found and points[name] in tools:
+        elif found and points[name] in tools and scope.contains(tools[points[name]]):
             servers = sorted({replica for tool in found[0] for replica in sets.replicas(tool.server_id)})
             resolved[name] = ResolvedName(tools[points[name]], tuple(servers), is_server_named=False)
     return resolved

@@ -225,7 +225,7 @@ def round_robin(rankings: Sequence[Iterable[str]], limit: int) -> list[str]:
 
 
 def answer_length(result: StepResult, hits: Sequence[Hit]) -> int:
-    """Return how many of these hits answer a request of one step, best first: all that are nearly as good as the best.
+    """Return how many of these hits, best first, answer a request of one step: to the last that is named or fits well.
 
     A longer text may need several tools, and where none is very similar, the right one may be any of them.
     """
@@ -234,16 +234,17 @@ def answer_length(result: StepResult, hits: Sequence[Hit]) -> int:
         return len(hits)
     points = sorted(found.points)
     similarities = dict(zip(points, similarity(found, points).tolist(), strict=True))
-    most_similar, best = max(similarities.values()), hits[0].score if hits else None
-    if most_similar < CLEAR_SIMILARITY or best is None:
+    most_similar, best = max(similarities.values()), max(result.scores.values())
+    if most_similar < CLEAR_SIMILARITY:
         return len(hits)
     good = (
         number
         for number, hit in enumerate(hits, start=1)
-        if (hit.score or -math.inf) >= SCORE_SHARE * best
+        if hit.point in result.named
+        or (hit.score is not None and best - hit.score <= (1 - SCORE_SHARE) * abs(best))
         or similarities.get(hit.point, -1.0) >= SIMILARITY_SHARE * most_similar
     )
-    return min(len(hits), max(LEAST_TOOLS, *good))
+    return min(len(hits), max((LEAST_TOOLS, *good)))
 
 
 def is_match(result: StepResult, closest: Sequence[IndexedTool], embedder: Embedder, no_match_threshold: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -185,7 +186,8 @@ class Search:
             for hit in self._read(points, results, at_once):
                 if hit.tool.definition_id not in self._seen:
                     self._seen.add(hit.tool.definition_id)
-                    yield hit
+                    if self.scope.permits(hit.tool.server_id, hit.tool.definition):
+                        yield hit
             if len(self._seen) - before == len(points) or not any(result.is_cut_off for result in results):
                 return
             give_way()
@@ -243,8 +245,13 @@ def _points_named(text: str, scope: Scope, index: ToolIndex, strangers: Collecti
 
 def merged(results: Sequence[StepResult]) -> list[str]:
     """Return the point ids of all steps, best first, each once."""
-    rankings = [dict.fromkeys([*result.named, *result.scores]) for result in results]
+    rankings = [dict.fromkeys([*_best_first(result), *result.scores]) for result in results]
     return round_robin(rankings, sum(map(len, rankings)))
+
+
+def _best_first(result: StepResult) -> list[str]:
+    """Return the points that a step names, best first."""
+    return sorted(result.named, key=lambda point: -result.scores.get(point, -math.inf))
 
 
 def hits(chosen: Sequence[str], results: Sequence[StepResult], index: ToolIndex) -> list[Hit]:

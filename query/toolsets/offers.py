@@ -182,7 +182,7 @@ def offer_to(caller: Caller, allowed: Scope, catalogue: Catalogue, calls: CallCo
         most = sorted(called.keys() - found.keys(), key=lambda name: (-called[name], name))[:MAX_DIRECT]
         others = catalogue.index.get([point_id(*split_name(name)) for name in most])
         found |= {tool.qualified_name: tool for tool in others.values() if scope.contains(tool)}
-    if allowed.rules:
+    if allowed.policy:
         found = _once(found, catalogue.ledger)
     definitions = {name: each for name, tool in found.items() if (each := direct_definition(tool))}
     usable = [found[name] for name in definitions]

@@ -163,7 +163,7 @@ def report_for(caller: Caller, scope: Scope, period: str, usage: Usage, index: T
     """
     first, last = days_of(period, today())
     rows = usage.rows(first, last)
-    if is_unrestricted(caller) and not scope.rules:
+    if is_unrestricted(caller) and not scope.policy:
         return report(rows, first, last, sizes=usage.sizes(first, last))
     own = {key: counts for key, counts in rows.items() if is_unrestricted(caller) or key.caller == caller.name}
     ids = {point_id(key.server, key.tool): (key.server, key.tool) for key in own if key.server}

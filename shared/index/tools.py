@@ -251,9 +251,10 @@ class ToolIndex(Records):
         if matches_nothing(scope):
             return ToolPage(())
         page, following = self._tools.scroll(scope_filter(scope), limit, behind(after))
-        tools = [tool_from(payload) for payload in page]
-        is_last = following is None or not tools
-        return ToolPage(tools, None if is_last else point_id(tools[-1].server_id, tools[-1].definition.name))
+        read = [tool_from(payload) for payload in page]
+        is_last = following is None or not read
+        tools = [tool for tool in read if scope.permits(tool.server_id, tool.definition)]
+        return ToolPage(tools, None if is_last else point_id(read[-1].server_id, read[-1].definition.name))
 
     def _tools_by_value(self, where: Filter, key: str) -> Mapping[Any, int]:
         found = self._tools.facet(key, where, self._facet_limit)

@@ -27,7 +27,7 @@ from query.tools.list_available_tools import ListAvailableTools, ListRequest
 from shared.catalog import DEFAULT_ENCODING, IndexedTool, ToolDefinition
 from shared.errors import IndexUnavailable
 from shared.settings import load_settings
-from tests.support.fakes import FakeEmbedder, FakeIndex, make_tool
+from tests.support.fakes import FakeEmbedder, FakeIndex, ingested, make_tool
 from tests.support.http_callers import entry, static
 from tests.support.policies import policy, rule
 from tests.support.profiles import examples
@@ -209,6 +209,17 @@ def test_a_changed_policy_file_and_a_changed_fleet_take_effect_with_the_next_sea
     assert found() == ["mail:delete_file", "mail:read_file"]
     path.write_text(rule(groups=["ops"]))
     assert found() == ["disk:delete_all", "mail:delete_file", "mail:read_file"]
+
+
+def test_a_tool_that_is_written_before_its_server_s_record_is_denied_at_once() -> None:
+    site = Site({"mail": DELETES}, policy(rule(tools=["*mail"]) + rule(servers=["disk*"])), ANN)
+    assert ("mail", "delete_file") in set(site.found())
+
+    for server, name in (("mail", "delete_mail"), ("disk", "delete_disk")):
+        site.index.upsert([ingested(make_tool(server, name, "delete or read a file", groups=("dev",)), FakeEmbedder())])
+
+    for answer in (set(site.found()), set(site.listed())):
+        assert answer.isdisjoint({("mail", "delete_mail"), ("disk", "delete_disk")})
 
 
 def test_equal_rules_read_the_index_once_until_a_server_changes() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -287,6 +288,19 @@ def test_a_clear_answer_ends_where_the_scores_fall_and_the_next_page_has_the_res
 )
 def test_an_unclear_request_gets_as_many_tools_as_it_may(unclear: str | list[str]) -> None:
     assert len(find(clear_index(), unclear).tools) == 8
+
+
+@pytest.mark.parametrize("limit", [1, 2, 8, 20])
+def test_all_tools_of_the_requested_name_come_first_and_the_best_of_them_first_of_all(limit: int) -> None:
+    draw = random.Random(1)
+    words = ["mail", "list", "issue", "branch", "commit", "zone", "slide", "row", "page", "store"]
+    far = [make_tool(f"far{number}", "search", " ".join(draw.choices(words, k=20))) for number in range(60)]
+    near = [make_tool(f"near{number}", "search", "search " * (number + 1)) for number in range(3)]
+
+    found = find(index_of(*far, *near), "search", limit=limit)
+
+    assert len(found.tools) == limit
+    assert {tool.first_server[0][:4] for tool in found.tools[:3]} == {"near"}
 
 
 def test_a_limit_below_the_clear_tools_holds() -> None:
