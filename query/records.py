@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -43,6 +43,8 @@ EVERYTHING_EVERY_S = 60.0
 FEW = 100
 # Callers share a few scopes; a caller with many private scopes only evicts others from the cache.
 CACHED_SCOPES = 256
+# Each has an entry for each server.
+CACHED_POLICIES = 32
 UNCOUNTED_SHOWN = 20
 
 
@@ -78,6 +80,7 @@ class Ledger:
         self._refreshing, self._comparing, self._renewing = threading.Lock(), threading.Lock(), threading.Lock()
         self._records = Records({})
         self._sums: Recent[Baseline] = Recent(clock_s)
+        self._policy_sums = PolicySums()
         self._highest = 0
         self._read_at_s = -math.inf
         self._news_at_s = self._overlap_compared_at_s = self._all_compared_at_s = self._renewed_at_s = clock_s()
@@ -129,14 +132,19 @@ class Ledger:
             IndexUnavailable: the records, or the sums over a part of a server's tools, could not be read.
         """
         self.refresh()
+        return self._by_server(scope, encoding)
+
+    def _by_server(self, scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
         records, whole = self._records, self._records.costs(encoding)
         admitted = [server_id for server_id, record in records.by_id.items() if scope.admits(record)]
         divided = frozenset(server_id for server_id in admitted if scope.divides(server_id))
-        costs = self._divided(divided, scope, encoding) if divided else {}
-        return {
-            server_id: costs.get(server_id, Baseline(0, 0)) if server_id in divided else whole[server_id]
-            for server_id in admitted
-        }
+        if scope.is_of_some_tools:
+            costs = self._divided(divided, scope, encoding)
+        else:  # the policy alone divides servers, so a sum holds for as long as its server's tools
+            revisions = {server_id: records.by_id[server_id].revision for server_id in divided}
+            read = partial(self._divided, scope=scope, encoding=encoding)
+            costs = self._policy_sums.of((scope.policy, encoding), revisions, read)
+        return {server_id: costs[server_id] if server_id in divided else whole[server_id] for server_id in admitted}
 
     def of_servers(self, server_ids: Collection[str], scope: Scope, encoding: Encoding) -> Baseline:
         """Return the cost of these servers' tools in the scope, as of the last refresh.
@@ -213,7 +221,7 @@ class Ledger:
 
     def _divided(self, server_ids: frozenset[str], scope: Scope, encoding: Encoding) -> dict[str, Baseline]:
         """Return the cost of those tools of each of these servers that the scope contains, read tool by tool."""
-        by_server: dict[str, list[ToolCounts]] = defaultdict(list)
+        by_server: dict[str, list[ToolCounts]] = {server_id: [] for server_id in server_ids}
         for tool in self._index.counts(replace(scope, servers=server_ids), encoding):
             by_server[tool.server_id].append(tool)
         return {server_id: summed_tools(tools) for server_id, tools in by_server.items()}
@@ -225,9 +233,8 @@ class Ledger:
 
     def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
         """Return the exact sum over the tools of a scope that divides some servers' tools."""
-        if any(rule.names is not None for rule in scope.rules):
-            # of 100,000 tools this takes a second: Qdrant's facet compares names for each of its values
-            return summed_tools(list(self._index.counts(scope, encoding)))
+        if scope.policy is not None and not scope.is_of_some_tools:
+            return added(self._by_server(scope, encoding).values())
         summed = self._index.token_sum(scope, encoding)
         model_tokens = self._index.token_sum(scope, encoding, "model").tokens
         names = self._index.uncounted(scope, encoding, UNCOUNTED_SHOWN) if summed.uncounted else []
@@ -375,6 +382,50 @@ def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
         model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
         uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
     )
+
+
+def added(costs: Iterable[Baseline]) -> Baseline:
+    """Return these costs together."""
+    costs = list(costs)
+    return Baseline(
+        tokens=sum(cost.tokens for cost in costs),
+        tools=sum(cost.tools for cost in costs),
+        uncounted=tuple(islice((name for cost in costs for name in cost.uncounted), UNCOUNTED_SHOWN)),
+        model_tokens=sum(cost.model_tokens for cost in costs),
+        uncounted_total=sum(cost.uncounted_total for cost in costs),
+    )
+
+
+class PolicySums:
+    """The costs of servers' permitted tools, by policy and encoding. Safe to use from several threads.
+
+    To read the tools of all servers takes a second or two for 100,000 of them, so those of a server are read again only
+    when its revision changes.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, Mapping[str, tuple[int, Baseline]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(
+        self,
+        key: Hashable,
+        revisions: Mapping[str, int],
+        read: Callable[[frozenset[str]], Mapping[str, Baseline]],
+    ) -> dict[str, Baseline]:
+        """Return the cost of each of these servers; `read` returns those of other revisions than before."""
+        known = dict(self._known.get(key, {}))
+        changed = frozenset(
+            server for server, revision in revisions.items() if server not in known or known[server][0] != revision
+        )
+        if changed:
+            known |= {server: (revisions[server], cost) for server, cost in read(changed).items()}
+        with self._lock:
+            self._known[key] = known
+            self._known.move_to_end(key)
+            if len(self._known) > CACHED_POLICIES:
+                self._known.popitem(last=False)
+        return {server: known[server][1] for server in revisions}
 
 
 def summed_tools(tools: Sequence[ToolCounts]) -> Baseline:

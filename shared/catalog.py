@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
@@ -558,7 +558,7 @@ def effective(rules: Iterable[ScopeRule]) -> tuple[ScopeRule, ...]:
     return tuple(found)
 
 
-class ToolPolicy(Protocol):
+class ToolPolicy(Hashable, Protocol):
     """Decides on single tools. Equal ones, of equal hashes, decide alike."""
 
     def denies(self, server_id: str, definition: ToolDefinition) -> bool:
@@ -592,15 +592,16 @@ class Scope:
     @property
     def is_of_whole_servers(self) -> bool:
         """Return whether the scope contains all tools of a server or none, for every server."""
-        return not self._is_of_some_tools and all(rule.is_of_whole_servers for rule in self.rules)
+        return not self.is_of_some_tools and all(rule.is_of_whole_servers for rule in self.rules)
 
     @property
-    def _is_of_some_tools(self) -> bool:
+    def is_of_some_tools(self) -> bool:
+        """Return whether the scope may contain some tools of a server and not others, whatever the rules."""
         return bool(self.read_only or self.exclude or self.seen or (self.within and self.within.tools))
 
     def divides(self, server_id: str) -> bool:
         """Return whether the scope may contain some tools of this server and not others."""
-        return self._is_of_some_tools or self.rules_of(server_id) not in ((), DENY_ALL)
+        return self.is_of_some_tools or self.rules_of(server_id) not in ((), DENY_ALL)
 
     def rules_of(self, server_id: str) -> tuple[ScopeRule, ...]:
         """Return the rules that decide on tools of this server, without their servers: equal ones treat tools alike."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import pytest
@@ -220,6 +221,20 @@ def test_a_tool_that_is_written_before_its_server_s_record_is_denied_at_once() -
 
     for answer in (set(site.found()), set(site.listed())):
         assert answer.isdisjoint({("mail", "delete_mail"), ("disk", "delete_disk")})
+
+
+def test_where_a_server_changes_only_its_tools_are_summed_again() -> None:
+    site = Site({"mail": DELETES, "disk": DELETES}, policy(rule(tools=["*delete*"])), ANN)
+    ledger = site.catalogue.ledger
+    before = ledger.baseline(site.catalogue.scope(ANN), DEFAULT_ENCODING)
+
+    put_server(site.index, "disk", [hinted("read_all", 5, {})], "disk", frozenset({"dev"}), revision=9)
+    with patch.object(site.index, "counts", wraps=site.index.counts) as counts:
+        after = ledger.baseline(site.catalogue.scope(ANN), DEFAULT_ENCODING)
+
+    assert [call.args[0].servers for call in counts.call_args_list] == [frozenset({"disk"})]
+    assert after.tokens != before.tokens
+    assert after == Ledger(site.index).baseline(site.catalogue.scope(ANN), DEFAULT_ENCODING)
 
 
 def test_equal_rules_read_the_index_once_until_a_server_changes() -> None:
