@@ -672,7 +672,8 @@ def _slide_rounds() -> Rounds:
             "presentation_id": "offices",
         }
         # the points need the index of the slide
-        rounds += [[("powerpoint:add_slide", added)], [("powerpoint:add_bullet_points", points)]]
+        rounds.append([("powerpoint:add_slide", added)])
+        rounds.append([("powerpoint:add_bullet_points", points)])
     return [*rounds, [("powerpoint:extract_presentation_text", {"presentation_id": "offices"})]]
 
 
