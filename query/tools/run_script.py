@@ -30,7 +30,7 @@ from query.tools.audit import CallAudit
 from query.turns import run_in_thread
 from query.usage.record import script_rows
 from query.usage.usage import today
-from shared.errors import ArgumentsInvalid, CallsExhausted, InputRequired
+from shared.errors import ArgumentsInvalid, BudgetTooSmall, CallsExhausted, IndexUnavailable, InputRequired
 from shared.quoting import encodable
 from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
@@ -188,13 +188,14 @@ class _Calls:
     def _returned(self, result: CallToolResult, audit: CallAudit) -> Returned:
         from query.scripts.script import Returned  # noqa: PLC0415  # as above
 
-        texts = shown_texts(result.content) or [json_text(result.structured_content)]
+        structured = result.structured_content
+        texts = shown_texts(result.content) or ([json_text(structured)] if structured is not None else [])
         text, tokens = "\n".join(texts), sum(map(self._count, texts))
         needs_user = audit.outcome in _NEED_USER or audit.has_asked
         if result.is_error:
             error = text[:ERROR_CHARACTERS]
             return Returned(audit.server, audit.tool, audit.outcome, None, error, tokens, needs_user)
-        value = result.structured_content if result.structured_content is not None else _parsed(text)
+        value = structured if structured is not None else _parsed(text)
         return Returned(audit.server, audit.tool, audit.outcome, value, None, tokens)
 
     async def find(self, query: str) -> list[str]:
@@ -204,7 +205,10 @@ class _Calls:
         except ValidationError as error:
             return [first_invalid_argument(error)]
         caller = self._context.caller
-        found, _ = await run_in_thread(caller.name, find_tool, request, caller.scope, self._catalogue, caller)
+        try:
+            found, _ = await run_in_thread(caller.name, find_tool, request, caller.scope, self._catalogue, caller)
+        except (BudgetTooSmall, CallsExhausted, IndexUnavailable) as error:
+            return [str(error)]
         return [f"{tool.name}({(tool.summary or '').partition('(')[2]}" for tool in found.tools] or [
             *(found.nearest or ())
         ]
