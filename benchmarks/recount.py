@@ -224,7 +224,7 @@ def record(plan: Plan) -> Recording:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         tokens = token_file(Path(name) / "tokens.toml", **{caller.name: _entry(caller) for caller in plan.callers})
         composition = Composition("", Path(name), {"QDRANT_URL": "", "TOOLSCALE_TOKENS_FILE": str(tokens)})
-        with _serving(plan, composition) as url, recording(url) as recorder:
+        with serving(plan, composition) as url, recording(url) as recorder:
             headers = {"authorization": f"Bearer {plan.callers[0].token}"}
             with httpx2.Client(headers=headers, timeout=30.0, trust_env=False) as client:
                 for toolset, tools in plan.toolsets.items():
@@ -238,7 +238,7 @@ def record(plan: Plan) -> Recording:
 
 
 @contextmanager
-def _serving(plan: Plan, composition: Composition) -> Generator[str]:
+def serving(plan: Plan, composition: Composition) -> Generator[str]:
     """Run `toolscale serve`; yield its address once all servers are listed."""
     entries = {
         server.server_id: {
