@@ -31,8 +31,8 @@ Snapshot = monty.FunctionSnapshot | monty.NameLookupSnapshot | monty.FutureSnaps
 
 _LITERAL_CALL = re.compile(r"call\(\s*(?P<quote>[\"'])(?P<tool>[^\"'\\]+)(?P=quote)")
 _DIAGNOSTIC = re.compile(r"main\.py:(\d+):(\d+): error\[([a-z-]+)\] (.*)")
-# They name a key of a dictionary that the script writes into the call; all others concern no tool.
-_OF_ARGUMENTS = ("invalid-key", "missing-typed-dict-key", "invalid-argument-type")
+# It names a key of a dictionary that the script writes into the call; other rules would refuse scripts that work.
+_UNKNOWN_ARGUMENT = "invalid-key"
 
 
 class Failed(Exception):
@@ -217,7 +217,7 @@ def _of_calls(diagnostics: str, source: str) -> Iterator[tuple[int, str]]:
             # the rest of the source: a call may begin on one line, and name its tool on the next
             named = _LITERAL_CALL.match("\n".join([lines[line - 1][column - 1 :], *lines[line : line + 2]]))
             tool = named["tool"] if named else ""
-        elif tool and rule in _OF_ARGUMENTS and "TypedDict `_" in message:
+        elif tool and rule == _UNKNOWN_ARGUMENT and "TypedDict `_" in message:
             yield line, f"{tool}: {re.sub('TypedDict `_[^`]*`', 'its arguments', message)}; nothing was called"
 
 

@@ -116,7 +116,7 @@ class Script:
         self._sending = anyio.Lock()
         self._in_flight = self._calls = self._finds = 0
         self._left_s = WAITING_S
-        self._has_ended = False
+        self._has_ended = self._is_stopped = False
 
     async def run(self) -> Outcome:
         """Return the outcome, after all calls have ended."""
@@ -138,7 +138,6 @@ class Script:
                     self._end("the sandbox process ended before the script did")
             if self._scope.cancelled_caught and not self._has_ended:
                 self._end(f"the script exceeded its limit of {_WAITED}")
-            self._has_ended = True  # a call that waits for its turn is not sent
             with suppress(ProcessLookupError):
                 process.kill()
         return self._outcome
@@ -181,7 +180,7 @@ class Script:
     ) -> None:
         """Make a call, unless the script ends before its turn, and answer the process."""
         async with self._turns:
-            if self._has_ended:
+            if self._is_stopped:
                 return
             self._begin()
             try:
@@ -216,8 +215,10 @@ class Script:
             self._scope.deadline = anyio.current_time() + self._left_s
 
     def _end(self, error: str, line: int | None = None) -> None:
+        """Fail, unless the script has ended already; a call that still waits for its turn is not sent."""
         if not self._has_ended:
-            self._outcome.error, self._outcome.line, self._has_ended = error, line, True
+            self._outcome.error, self._outcome.line = error, line
+            self._has_ended = self._is_stopped = True
 
     async def _send(self, stdin: ByteSendStream, message: Mapping[str, Any]) -> None:
         """Write a line, of one message at a time; a process that has ended reads none."""

@@ -1,6 +1,7 @@
 """The type stub of the tools that a script names, with which Monty checks its arguments before anything is called.
 
-Only the names of arguments are checked: a server may convert a value, and `call` checks values as `call_tool` does.
+Only unknown names of arguments are found: a server may convert a value, and a dictionary may be put together from
+parts. `call` checks the rest, as `call_tool` does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shared.catalog import ToolDefinition
 _NAMED = re.compile(r"""\bcall\(\s*(["'])([^"'\\\n]{1,300})\1""")
 
 _HEAD = """
-from typing import Any, Literal, NotRequired, TypedDict, overload
+from typing import Any, Literal, TypedDict, overload
 class ToolError(Exception): ...
 def find(query: str) -> Any: ...
 @overload
@@ -45,18 +46,8 @@ def _overload(number: int, name: str, tool: ToolDefinition) -> str:
     # a tool that names no argument may take any
     if not isinstance(properties, dict) or is_open or not (properties or is_closed):
         return ""
-    required = declared.get("required")
-    needed = cast("list[object]", required) if isinstance(required, list) else []
-    keys = {
-        key: "Any" if key in needed and not _has_default(value) else "NotRequired[Any]"
-        for key, value in cast("dict[str, Any]", properties).items()
-    }
-    fields = ", ".join(f"{key!a}: {kind}" for key, kind in keys.items())
+    fields = ", ".join(f"{key!a}: Any" for key in cast("dict[str, Any]", properties))
     return (
-        f'_A{number} = TypedDict("_A{number}", {{{fields}}})\n'
+        f'_A{number} = TypedDict("_A{number}", {{{fields}}}, total=False)\n'
         f"@overload\nasync def call(tool: Literal[{name!a}], arguments: _A{number} = ...) -> Any: ...\n"
     )
-
-
-def _has_default(schema: object) -> bool:
-    return isinstance(schema, dict) and "default" in schema

@@ -99,14 +99,6 @@ async def test_an_argument_that_a_tool_does_not_take_ends_the_script_before_its_
     assert site.servers.received == []
 
 
-async def test_a_required_argument_is_missed_before_the_first_call(site: Site) -> None:
-    answer = await site.run('await call("files:say")\nawait call("files:read", {"to": 1})')
-
-    assert answer.is_error
-    assert "path" in facts(answer)["error"]
-    assert site.servers.received == []
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -115,6 +107,8 @@ async def test_a_required_argument_is_missed_before_the_first_call(site: Site) -
         'for tool in ["files:read", "files:say"]:\n    x = await call(tool, {"path": "x"})\nx.upper()',
         'x = None\nfor n in range(2):\n    x = await call("files:read", {"path": str(n)})\nx["read"]',
         'await call("files:read", dict(path="x"))',
+        'given = {"path": "x"}\nawait call("files:read", {**given})',
+        'await call("files:read", {**{"path": "x"}})',
     ],
 )
 async def test_the_check_before_the_first_call_refuses_no_script_that_works(site: Site, source: str) -> None:

@@ -46,8 +46,11 @@ async def test_a_script_loads_no_interpreter_into_the_service(site: Site) -> Non
     assert "pydantic_monty" not in sys.modules
 
 
+def _no_package(name: str) -> None: ...
+
+
 def test_without_its_package_the_tool_is_absent_and_doctor_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_script, "find_spec", lambda _: None)
+    monkeypatch.setattr(run_script, "find_spec", _no_package)
 
     names = [handler.tool.name for handler in builtin_tools(catalogue_of([]), upstreams_to({}))]
     (finding,) = check_scripts(load_settings())

@@ -36,8 +36,8 @@ _values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("abé", max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-# `read` requires one argument: without it, the check before the first call ends the script
-_path: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({"path": st.text("ab", max_size=3)})
+# `read` names its argument: with another one, the check before the first call ends the script
+_path: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"path": st.text("ab", max_size=3)})
 _free: st.SearchStrategy[dict[str, Any]] = st.dictionaries(st.text("xyz", min_size=1, max_size=3), _values, max_size=2)
 _callers = st.sampled_from([None, frozenset({"dev"}), frozenset({"office"}), frozenset({"other"})]).map(
     lambda groups: Caller("ann", groups)
