@@ -10,7 +10,7 @@ import psutil
 import pytest
 from mcp.types import CallToolResult
 
-from tests.scripts.site import Site, facts, outcomes, value
+from tests.scripts.site import SECRET, Site, facts, outcomes, value
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -29,7 +29,10 @@ async def _process(name: str) -> psutil.Process:
 
 
 @pytest.mark.parametrize("name", ["sandbox.py", "/monty"])
-async def test_kill_9_of_a_sandbox_leaves_the_service_answering_and_the_error_true(site: Site, name: str) -> None:
+async def test_kill_9_of_a_sandbox_leaves_the_service_answering_and_the_error_true(
+    site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLSCALE_SECRET", SECRET)
     answers: list[CallToolResult] = []
 
     async def run() -> None:
@@ -38,6 +41,7 @@ async def test_kill_9_of_a_sandbox_leaves_the_service_answering_and_the_error_tr
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
         process = await _process(name)
+        assert SECRET not in str(process.environ())
         with anyio.fail_after(30):
             while not site.servers.received:  # noqa: ASYNC110  # a server of another thread fills it
                 await anyio.sleep(0.005)
