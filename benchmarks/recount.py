@@ -38,6 +38,7 @@ from benchmarks.recount_numbers import (
     answer_rows,
     command_rows,
     report_rows,
+    script_rows,
     share_rows,
     with_sight,
     without_digest,
@@ -163,6 +164,24 @@ async def _call(agent: Agent, scratch: Path) -> None:
     await agent.call("call_tool", tool_name="filesystem:read_text_file", parameters={"path": "/no/such/file"})
     await agent.call("call_tool", tool_name="no:such_tool", parameters={})
     await agent.call("call_tool", tool_name="time:get_current_time", parameters={"timezone": 7})
+    await _script(agent, scratch)
+
+
+async def _script(agent: Agent, scratch: Path) -> None:
+    """Make calls one by one, and the same by a script, which says so: the recount knows their results by that."""
+    short = scratch / "files" / "short.txt"
+    short.write_text("A line of a short file, with ünïcode.\n" * 40, encoding="utf-8")
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("filesystem:read_text_file", {"path": str(short)}),
+        ("filesystem:list_allowed_directories", {}),
+        ("git:git_status", {"repo_path": str(scratch / "repository")}),
+        ("filesystem:read_text_file", {"path": "/no/such/file"}),
+    ]
+    for tool, parameters in calls:
+        await agent.call("call_tool", tool_name=tool, parameters=parameters)
+    one = "try:\n    lengths.append(len(str(await call({!r}, {!r}))))\nexcept ToolError:\n    print('failed')\n"
+    tries = "".join(one.format(tool, parameters) for tool, parameters in calls)
+    await agent.call("run_script", source=f"# as the {len(calls)} calls before\nlengths = []\n{tries}lengths")
 
 
 async def _report(agent: Agent) -> None:
@@ -205,7 +224,7 @@ def record(plan: Plan) -> Recording:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         tokens = token_file(Path(name) / "tokens.toml", **{caller.name: _entry(caller) for caller in plan.callers})
         composition = Composition("", Path(name), {"QDRANT_URL": "", "TOOLSCALE_TOKENS_FILE": str(tokens)})
-        with _serving(plan, composition) as url, recording(url) as recorder:
+        with serving(plan, composition) as url, recording(url) as recorder:
             headers = {"authorization": f"Bearer {plan.callers[0].token}"}
             with httpx2.Client(headers=headers, timeout=30.0, trust_env=False) as client:
                 for toolset, tools in plan.toolsets.items():
@@ -219,7 +238,7 @@ def record(plan: Plan) -> Recording:
 
 
 @contextmanager
-def _serving(plan: Plan, composition: Composition) -> Generator[str]:
+def serving(plan: Plan, composition: Composition) -> Generator[str]:
     """Run `toolscale serve`; yield its address once all servers are listed."""
     entries = {
         server.server_id: {
@@ -258,6 +277,7 @@ def recounted(plan: Plan, recording: Recording) -> list[Row]:
     seen = with_sight(recording.exchanges, plan.callers, plan.toolsets, upstream)
     rows = [row for each in seen for row in answer_rows(each, upstream)]
     rows += share_rows(seen)
+    rows += script_rows(seen)
     for number, each in enumerate(seen):
         caller, before = each.visible.caller, seen[:number]
         is_of_all = caller.groups is None and each.visible.toolset is None

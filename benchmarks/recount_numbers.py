@@ -23,7 +23,8 @@ DEFAULT = "cl100k_base"
 # Shares are rounded to a ten-thousandth, so each may be wrong by half of it.
 SHARE_ERROR = 0.00005
 BUILT_IN = (
-    "find_tool", "describe_tool", "call_tool", "list_available_tools", "get_active_toolset", "get_savings_report",
+    "find_tool", "describe_tool", "call_tool", "run_script", "list_available_tools", "get_active_toolset",
+    "get_savings_report",
 )  # fmt: skip
 LIST, DIRECT, OTHERS = "tools/list", "direct", "(others)"
 
@@ -35,6 +36,7 @@ Key = tuple[str, str]
 Value = int | float | str | bool | None
 
 _CHOSEN = re.compile(r"(\d+) tools? of (\d+) tokens had (\d+) of (\d+) calls?")
+_REPEATED = re.compile(r"# as the (\d+) calls before")
 _DROPPED = re.compile(r"each tools/list has (\d+) tokens less")
 
 
@@ -499,6 +501,7 @@ def _totals(used: Sequence[Seen], upstream: Upstream) -> Counter[str]:
         for number in (sum(upstream.sum(keys, "model", DEFAULT) for keys in first), sum(map(len, first)), listed)
     )
     searches = [json.loads(seen.texts[0]) for seen in answers if seen.tool == "find_tool" and _is_new(seen)]
+    scripts = scripts_with_calls(used)
     return Counter(
         net_tokens_saved=baseline - listed - written,
         baseline_tokens=baseline,
@@ -510,7 +513,41 @@ def _totals(used: Sequence[Seen], upstream: Upstream) -> Counter[str]:
         searches=len(searches),
         found_nothing=sum(not answer["tools"] for answer in searches),
         tokens_saved=sum(answer["token_metrics"]["tokens_saved"] for answer in searches if answer["tools"]),
+        inner_tokens=sum(map(_inner_tokens, scripts)),
+        tokens_kept_out=sum(_inner_tokens(calls) - _came_back(calls[-1]) for calls in scripts),
     )
+
+
+def scripts_with_calls(seen: Sequence[Seen]) -> list[Sequence[Seen]]:
+    """Return each script behind the calls one by one that it repeats, which its first line counts."""
+    found = ((number, _repeated(each)) for number, each in enumerate(seen) if each.tool == "run_script")
+    return [seen[number - calls : number + 1] for number, calls in found]
+
+
+def _repeated(seen: Seen) -> int:
+    named = _REPEATED.match(seen.exchange.arguments["source"])
+    return int(named[1]) if named else 0
+
+
+def _inner_tokens(calls: Sequence[Seen]) -> int:
+    """Return the tokens of the results of a script's calls, from the same calls one by one."""
+    return sum(tokens_of(text) for call in calls[:-1] for text in call.texts)
+
+
+def _came_back(script: Seen) -> int:
+    """Return the tokens of a script's result and log."""
+    stated, result = script.texts
+    return tokens_of(result) + tokens_of(json.loads(stated).get("log", ""))
+
+
+def script_rows(seen: Sequence[Seen]) -> Iterator[Row]:
+    """Yield the rows of the answers of scripts."""
+    for calls in scripts_with_calls(seen):
+        rows = Rows("run_script", calls[-1].visible.caller.name)
+        stated = json.loads(calls[-1].texts[0])
+        rows.add("tokens_kept_out", stated["tokens_kept_out"], _inner_tokens(calls) - _came_back(calls[-1]))
+        rows.add("calls", sum(each.get("count", 1) for each in stated["calls"]), len(calls) - 1)
+        yield from rows
 
 
 def _is_new(seen: Seen) -> bool:
@@ -545,7 +582,9 @@ def _shown_tools(stated: Stated, used: Sequence[Seen], rows: Rows) -> None:
 def _calls(stated: Stated, before: Sequence[Seen], rows: Rows) -> None:
     """Compare the calls of tools that exist; a call with invalid arguments failed, though no server received it."""
     called = [seen for seen in before if seen.tool in ("call_tool", DIRECT) and seen.is_first_page]
-    calls = [seen for seen in called if _called(seen)]
+    # each call of a script is one again
+    repeated = [call for calls in scripts_with_calls(before) for call in calls[:-1]]
+    calls = [seen for seen in (*called, *repeated) if _called(seen)]
     for part in ("by_tool", "by_server"):
         rows.add(f"{part}[].calls, all", sum(row["calls"] for row in stated[part]), len(calls))
         failed = sum(seen.has_failed for seen in calls)
@@ -554,6 +593,8 @@ def _calls(stated: Stated, before: Sequence[Seen], rows: Rows) -> None:
 
 def own_texts(seen: Seen) -> list[str]:
     """Return the texts of an answer that Toolscale wrote: of a server's result, only the notice of another page."""
+    if seen.tool == "run_script" and not seen.has_failed:
+        return seen.texts[:1]
     if seen.tool not in ("call_tool", DIRECT):
         return seen.texts
     # an error is Toolscale's if it begins with the server's id, or if no server was called

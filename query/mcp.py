@@ -280,7 +280,7 @@ class _Tools:
     async def list(self, context: RequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Return a page of the tools that the caller may use."""
         caller, direct = await self._caller_and_direct(context)
-        allowed = [handler for handler in self._by_name.values() if handler.permission in caller.permissions]
+        allowed = [handler for handler in self._by_name.values() if handler.is_for(caller)]
         cursor = params.cursor if params else None
         page_of = partial(page_of_tools, [*allowed, *direct.handlers], cursor, caller, self._policy)
         with protocol_errors():  # in a thread where the list may have a cursor, which may call Redis
@@ -419,8 +419,10 @@ class _Tools:
 
     async def _permitted(self, handler: ToolHandler, context: ToolCallContext, label: str) -> CallToolResult:
         """Return the result, and count the call; or an error result where the caller lacks the permission."""
-        if handler.permission not in context.caller.permissions:
-            return error_result(f"You may not use {handler.tool.name}: it needs the permission {handler.permission}.")
+        if not handler.is_for(context.caller):
+            is_denied = handler.permission in context.caller.permissions
+            reason = "the operator's policy denies it" if is_denied else f"it needs the permission {handler.permission}"
+            return error_result(f"You may not use {handler.tool.name}: {reason}.")
         if handler.paging == "foreign":
             check_param_headers(handler.tool, context.arguments, context.mcp_context)
         started_s, outcome = time.perf_counter(), "error"

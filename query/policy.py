@@ -1,4 +1,4 @@
-"""The rules of the operator's policy file: for each call allow, ask or deny.
+"""The rules of the operator's policy file: for each call allow, ask or deny, and who may run scripts.
 
 The first rule whose conditions all hold decides; without one, the call is allowed. Within a list, one entry suffices.
 """
@@ -30,23 +30,28 @@ EVERYTHING = "*"
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
-class Rule(BaseModel):
-    """One table of the file; an absent condition always holds. Callers, servers and tools are shell patterns."""
+class CallerConditions(BaseModel):
+    """The conditions of a table on the caller; an absent one always holds. Callers are shell patterns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     callers: Texts | None = None
     groups: Texts | None = None
-    servers: Texts | None = None
-    tools: Texts | None = None
-    annotations: Annotated[tuple[Annotation, ...], Field(min_length=1)] | None = None
-    action: Action
 
     def is_for(self, caller: Caller) -> bool:
         """Return whether the conditions on the caller hold."""
         # an issuer may name a group like the sign for everything
         groups = {EVERYTHING} if caller.groups is None else caller.groups - {EVERYTHING}
         return _matches(caller.name, self.callers) and (self.groups is None or not groups.isdisjoint(self.groups))
+
+
+class Rule(CallerConditions):
+    """One table of the file on calls. Servers and tools are shell patterns too."""
+
+    servers: Texts | None = None
+    tools: Texts | None = None
+    annotations: Annotated[tuple[Annotation, ...], Field(min_length=1)] | None = None
+    action: Action
 
     def covers(self, server_id: str, definition: ToolDefinition) -> bool:
         """Return whether the conditions on the server and the tool hold."""
@@ -80,14 +85,25 @@ class CallerRules:
         return "allow"
 
 
+class ScriptRule(CallerConditions):
+    """One table of the file on `run_script`; the first whose conditions hold decides."""
+
+    action: Literal["allow", "deny"]
+
+
 class Policy(PolicyTables):
-    """The content of the file; without rules, every call is allowed."""
+    """The content of the file; without rules, every call is allowed, and every script."""
 
     rules: tuple[Rule, ...] = ()
+    scripts: tuple[ScriptRule, ...] = ()
 
     def of(self, caller: Caller) -> CallerRules:
         """Return the rules for this caller."""
         return CallerRules(tuple(rule for rule in self.rules if rule.is_for(caller)))
+
+    def allows_scripts(self, caller: Caller) -> bool:
+        """Return whether this caller may run scripts."""
+        return next((rule.action for rule in self.scripts if rule.is_for(caller)), "allow") == "allow"
 
 
 ReadPolicy = Callable[[], Policy]

@@ -79,6 +79,10 @@ class ToolHandler(ABC):
         """Return the JSON of the tool as `tools/list` shows it."""
         return definition_of(self).model_dump_json(by_alias=True, exclude_none=True)
 
+    def is_for(self, caller: Caller) -> bool:
+        """Return whether the caller sees the tool, and may use it."""
+        return self.permission in caller.permissions
+
     @abstractmethod
     async def call(self, context: ToolCallContext) -> CallToolResult:
         """Return the tool's result."""

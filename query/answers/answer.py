@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, takewhile
 from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
+from query.answers.signature import signature
 from query.records import Baseline, TokenMetrics, token_metrics
 from query.replicas import Serving, first_server
 from shared.catalog import Encoding, IndexedTool, ToolDefinition
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
 SERVERS_SHOWN = 3
 # Digits after the point; a score orders the tools of one answer.
 SCORE_DIGITS = 2
-# A server may declare anything; these limits keep a summary short.
-MAX_PARAMETERS = 12
-MAX_NAME_CHARACTERS = 60
+# A server may declare anything; this limit keeps a summary short.
 MAX_SENTENCE_CHARACTERS = 200
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
 # The tools that list other tools have the field names of their specification, in camel case.
@@ -95,7 +94,7 @@ class FoundTool(BaseModel):
     changed_since: date | None = None
     """Present: the server changed the tool then, and no operator has accepted it yet."""
     summary: str | None = None
-    """What it must be given, and what it does."""
+    """Its signature in Python, and what it does."""
     description: str | None = None
     input_schema: dict[str, Any] | None = Field(default=None, alias="inputSchema")
     definition: dict[str, Any] | None = None
@@ -164,9 +163,9 @@ def shown_definition(definition: ToolDefinition, detail: DetailLevel) -> dict[st
 
 
 def summary(definition: ToolDefinition) -> str:
-    """Return `name(required: type, …): First sentence.`; the dots stand for parameters that may be left out."""
+    """Return `name(required: type, optional: type = ...) -> type: First sentence.`, in types of Python."""
     sentence = first_sentence(definition.description)
-    return f"{definition.name}({_parameters(definition)})" + (f": {sentence}" if sentence else "")
+    return signature(definition) + (f": {sentence}" if sentence else "")
 
 
 def nearest_line(tool: IndexedTool, serving: Serving) -> str:
@@ -179,20 +178,6 @@ def first_sentence(text: str) -> str:
     # a longer text is cut anyway
     first = _SENTENCE_END.split(text[: 10 * MAX_SENTENCE_CHARACTERS].strip(), maxsplit=1)[0]
     return _cut(" ".join(first.split()), MAX_SENTENCE_CHARACTERS)
-
-
-def _parameters(definition: ToolDefinition) -> str:
-    schema = _object(definition.as_object().get("inputSchema"))
-    properties, required = _object(schema.get("properties")), schema.get("required")
-    names = (
-        [name for name in cast("list[object]", required) if isinstance(name, str)] if isinstance(required, list) else []
-    )
-    named = [
-        f"{_cut(name, MAX_NAME_CHARACTERS)}: {type_name(properties.get(name))}"
-        for name in islice(names, MAX_PARAMETERS)
-    ]
-    is_all = len(named) == len(names) and properties.keys() <= set(names)
-    return ", ".join(named if is_all else [*named, "…"])
 
 
 def type_name(schema: object) -> str:

@@ -80,6 +80,8 @@ class CallAudit:
     outcome: str = "cancelled"
     result_bytes: int = 0
     took_ms: int = 0
+    has_asked: bool = False
+    """The server asked in mid-call for what the caller's client cannot give, and the call failed."""
     _started_s: float = field(default_factory=time.perf_counter)
 
     def __enter__(self) -> CallAudit:

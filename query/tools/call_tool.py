@@ -81,7 +81,14 @@ class CallTool(ToolHandler):
             request = CallRequest.model_validate(context.arguments)
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
-        audit = CallAudit(context.caller.name, request.name)
+        return await self.audited(request, context, CallAudit(context.caller.name, request.name))
+
+    async def audited(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
+        """Return as `call`; the audit then has the server and the outcome.
+
+        Raises:
+            InputRequired, StateInvalid, MCPError: as `call`.
+        """
         try:
             with audit:
                 return await self._result(request, context, audit)

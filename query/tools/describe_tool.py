@@ -34,8 +34,8 @@ class DescribeRequest(ToolRequest):
         WithJsonSchema({"type": "array", "items": {"type": "string"}}),
     ]
     """As in an answer: `server:tool`."""
-    detail: Literal["detailed", "full"] = "detailed"
-    """full: every field."""
+    detail: Literal["summary", "detailed", "full"] = "detailed"
+    """summary: a signature; full: every field."""
     encoding: SkipJsonSchema[Encoding | None] = None
     """What token_count is in."""
 

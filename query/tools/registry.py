@@ -14,6 +14,7 @@ from query.tools.describe_tool import DescribeTool
 from query.tools.get_active_toolset import GetActiveToolset
 from query.tools.get_savings_report import GetSavingsReport
 from query.tools.list_available_tools import ListAvailableTools
+from query.tools.run_script import RunScript, missing_sandbox
 from query.toolsets.offers import Offers
 from query.usage.record import tools_sent
 from shared.catalog import ToolDefinition
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from query.tool import ToolHandler
 
 BUILTIN_TOOLS: tuple[type[ToolHandler], ...] = (
-    FindTool, DescribeTool, CallTool, ListAvailableTools, GetActiveToolset, GetSavingsReport,
+    FindTool, DescribeTool, CallTool, *(() if missing_sandbox() else (RunScript,)), ListAvailableTools,
+    GetActiveToolset, GetSavingsReport,
 )  # fmt: skip
 
 
@@ -47,13 +49,15 @@ def builtin_tools(
 ) -> list[ToolHandler]:
     """Return the built-in tools in the order of `tools/list`.
 
-    `call_tool` needs upstreams, and `get_savings_report` needs usage; without them they are absent.
+    `call_tool` needs upstreams, `run_script` also its sandbox, and `get_savings_report` usage; without them they are
+    absent.
     """
     # without upstreams, no tool can be called and `tools/list` offers none directly
     offers = Offers(catalogue)
     handlers: list[ToolHandler] = [FindTool(catalogue, offers if upstreams else None), DescribeTool(catalogue)]
     if upstreams:
-        handlers.append(CallTool(catalogue, upstreams, flows))
+        call_tool = CallTool(catalogue, upstreams, flows)
+        handlers += [call_tool] if missing_sandbox() else [call_tool, RunScript(catalogue, call_tool)]
     handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue, offers)]
     if catalogue.usage:
         handlers.append(GetSavingsReport(catalogue, catalogue.usage))

@@ -77,7 +77,7 @@ class ServerRequest:
         try:
             result, server_id = await self._outcome(dialogue, send)
         except ServerError as error:
-            named = named_capabilities(error)
+            named, self._audit.has_asked = named_capabilities(error), bool(dialogue.unanswered)
             raise (named.with_note(dialogue.complaint) if dialogue.unanswered else named) from error
         except InputRequired:
             self._audit.server = dialogue.asked_by
@@ -87,6 +87,7 @@ class ServerRequest:
             requests = {key: of_server(asked, server_id) for key, asked in (result.input_requests or {}).items()}
             await self._questions.ask(requests, SERVER, [server_id], result.request_state)
         if isinstance(result, CallToolResult) and result.is_error and dialogue.unanswered:
+            self._audit.has_asked = True
             complaint = OwnText(text=f"{server_id} {dialogue.complaint}")
             result = result.model_copy(update={"content": [*result.content, complaint]})
         return result, server_id

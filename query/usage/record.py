@@ -38,6 +38,7 @@ SAMPLE_EVERY_S = 10.0
 
 # Of the built-in tools, the answers of these show tools of servers.
 _FIND, _DESCRIBE = "find_tool", "describe_tool"
+RUN_SCRIPT = "run_script"
 
 Event = Iterable[Row]
 """The rows of one fact. A generator counts when it is read, which is in the recorder's thread."""
@@ -189,6 +190,12 @@ def call_rows(
     """Yield the row of a call of a server's tool; a failed call may have no result."""
     counts = {"answers": 0, "calls": 1, "bytes": result_bytes, "ms": took_ms}
     yield RowKey(day, caller, server, tool), counts | ({"failed_calls": 1} if is_failed else {})
+
+
+def script_rows(day: date, caller: str, inner_tokens: int, result_tokens: int) -> Iterator[Row]:
+    """Yield the row of a script: tokens of the results of its calls, and of what came back of them."""
+    counts = {"answers": 0, "inner_tokens": inner_tokens, "result_tokens": result_tokens}
+    yield RowKey(day, caller, "", RUN_SCRIPT), counts
 
 
 def read_rows(day: date, caller: str, server: str, tool: str, resource_bytes: int) -> Iterator[Row]:

@@ -50,6 +50,10 @@ class Totals(BaseModel):
     tokens_saved: int = 0
     searches: int = 0
     found_nothing: int = 0
+    inner_tokens: int = 0
+    """The results of the calls that scripts made."""
+    tokens_kept_out: int = 0
+    """`inner_tokens` without the tokens of the scripts' own results and logs; apart from all sums above."""
 
 
 class _Day(BaseModel):
@@ -228,6 +232,8 @@ def _of_caller(tools: Mapping[str, Counts]) -> Counter[str]:
         tokens_saved=answers["tokens_saved"],
         searches=answers["searches"],
         found_nothing=answers["found_nothing"],
+        inner_tokens=answers["inner_tokens"],
+        tokens_kept_out=answers["inner_tokens"] - answers["result_tokens"],
     )
 
 

@@ -47,7 +47,8 @@ Counts = Mapping[str, int]
 """Counters by name; every row has `answers`, which may be 0.
 
 Of `tools/list`: `answers` (first pages), `tokens`, `bytes`, `baseline_tokens`, `baseline_tools`.
-Of a tool of ours: `answers`, `tokens`, `bytes`; of `find_tool` also `searches`, `found_nothing`, `tokens_saved`.
+Of a tool of ours: `answers`, `tokens`, `bytes`; of `find_tool` also `searches`, `found_nothing`, `tokens_saved`;
+of `run_script` also `inner_tokens`, `result_tokens`.
 Of a server's tool: `answers` that showed it, `calls`, `failed_calls`, their `ms`, `bytes` of its results.
 """
 Row = tuple[RowKey, Counts]

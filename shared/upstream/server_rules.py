@@ -50,12 +50,13 @@ class ServerRule(OptionKeys):
 
 
 class PolicyTables(BaseModel):
-    """The content of the policy file; `rules` are those of calls, which the query service reads."""
+    """The content of the policy file; the query service reads `rules`, those of calls, and `scripts`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     servers: tuple[ServerRule, ...] = ()
     rules: Any = ()
+    scripts: Any = ()
 
 
 PolicyT = TypeVar("PolicyT", bound=PolicyTables)

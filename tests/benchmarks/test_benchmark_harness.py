@@ -32,6 +32,7 @@ KEPT = {
     **{name: name for name in ("retrieval", "requests", "capture", "answers", "recount", "peers")},
     **{f"beside-{part}": "beside" for part in ("reads", "writes")},
     "model": "model.evaluation",
+    "whole_calls": "whole_calls.__main__",
     **{f"{name}-qdrant": name for name in ("throughput", "serving", "search", "fleet")},
 }
 

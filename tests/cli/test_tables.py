@@ -30,12 +30,12 @@ def test_find_cuts_no_number(width: int, tool: str, summary: str, tokens: int) -
     assert f"{tokens:,}" in captured.get().split()
 
 
-@given(names, st.lists(st.integers(10**11, 10**13), min_size=12, max_size=12))
+@given(names, st.lists(st.integers(10**11, 10**13), min_size=14, max_size=14))
 def test_savings_begin_with_the_net_number_and_cut_none(name: str, counts: list[int]) -> None:
     day = date(2025, 11, 22)
-    sums = dict(zip(Totals.model_fields, counts[:8], strict=True))
+    sums = dict(zip(Totals.model_fields, counts[:10], strict=True))
     fields = ("shown", "calls", "failed_calls", "result_bytes")
-    used = UsageRow.model_validate({"name": name} | dict(zip(fields, counts[8:], strict=True)))
+    used = UsageRow.model_validate({"name": name} | dict(zip(fields, counts[10:], strict=True)))
     report = SavingsReport.model_construct(
         first_day=day,
         last_day=day,

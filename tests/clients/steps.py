@@ -46,6 +46,18 @@ def calls(driver: Driver, _: Path) -> None:
     assert "T21:00:00+09:00" in reply["text"], reply
 
 
+def runs_a_script(driver: Driver, _: Path) -> None:
+    """A script makes several calls, of which only the last expression comes back, and an error has its line."""
+    each = f'await call("{CONVERT}", {{**{NOON!r}, "time": f"{{hour}}:00"}})'
+    reply = driver.call("run_script", source=f"times = [{each} for hour in range(10, 14)]\nlen(times)")
+    failed = driver.call("run_script", source="x = 1\nx.no_such_name")
+
+    assert '"count":4' in reply["text"], reply
+    assert "T21:00:00" not in reply["text"], reply
+    assert_error(failed, '"line":2')
+    goes_on(driver)
+
+
 def rejects(driver: Driver, _: Path) -> None:
     """Wrong arguments return an error that names the argument, and the session goes on."""
     missing = driver.call("call_tool", tool_name=CONVERT, parameters={"source_timezone": "UTC"})

@@ -11,7 +11,7 @@ from tests.clients.driving import Driver
 from tests.clients.libraries import LIBRARIES, Library, Transport
 from tests.clients.marks import of_slow_module, with_node
 from tests.clients.serving import Installed, Service, install, serving
-from tests.clients.steps import STEPS
+from tests.clients.steps import STEPS, runs_a_script
 
 pytestmark = [pytest.mark.process, *of_slow_module()]
 
@@ -61,3 +61,7 @@ def test_a_client_library_plays_a_step(session: Session, driver: Driver, step: s
         pytest.skip(f"{library.name} over {transport}, {step}: {reason}")
 
     STEPS[step](driver, tmp_path)
+
+
+def test_a_client_library_runs_a_script(driver: Driver, tmp_path: Path) -> None:
+    runs_a_script(driver, tmp_path)

@@ -38,11 +38,13 @@ def always(caller: Caller) -> Callable[[object], Caller]:
 class RecordingServers:
     """Real servers whose every tool returns a link to NOTES and `text`.
 
-    `received` has the server and the tool of each call, and the server and `resources/read` of each read.
+    `received` has the server and the tool of each call, and the server and `resources/read` of each read; `arguments`
+    has those of each call.
     """
 
     text: str = "done"
     received: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    arguments: list[object] = field(default_factory=list[object])
     targets: dict[str, Target] = field(default_factory=dict[str, Target])
     on_call: Mapping[str, Callable[[Exchange], None]] = field(default_factory=dict[str, Callable[[Exchange], None]])
     """The reply to calls by server, in place of the result."""
@@ -55,6 +57,7 @@ class RecordingServers:
                 exchange.send_json(initialized(request))
             case "tools/call":
                 self.received.append((server_id, request["params"]["name"]))
+                self.arguments.append(request["params"].get("arguments"))
                 self.on_call.get(server_id, self._answer)(exchange)
             case "resources/read":
                 self.received.append((server_id, "resources/read"))

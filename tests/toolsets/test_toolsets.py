@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
-OURS = {"find_tool", "describe_tool", "call_tool", "list_available_tools", "get_active_toolset"}
+OURS = {"find_tool", "describe_tool", "call_tool", "run_script", "list_available_tools", "get_active_toolset"}
 DEV = Toolset(name="dev", tools=("git", "time:now", "time:gone", "secret:read"))
 
 

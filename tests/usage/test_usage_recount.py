@@ -137,12 +137,13 @@ OURS = (
     "find_tool",
     "describe_tool",
     "call_tool",
+    "run_script",
     "list_available_tools",
     "get_active_toolset",
     "get_savings_report",
 )
 STATED = ("net_tokens_saved", "baseline_tokens", "listed_tokens", "answer_tokens", "contexts", "tokens_saved",
-          "searches", "found_nothing")  # fmt: skip
+          "searches", "found_nothing", "inner_tokens", "tokens_kept_out")  # fmt: skip
 
 
 def compact(value: object) -> str:

@@ -65,6 +65,7 @@ def findings(data_dir: Path | None, *, audit: bool) -> list[Finding]:
             installation.check_producers,
             installation.check_policy,
             installation.check_permissions,
+            installation.check_scripts,
         ],
         "Redis and workers": [],
         "servers, index and service": [stores.check_intents, stores.check_index, stores.check_service],

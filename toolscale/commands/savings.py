@@ -65,6 +65,8 @@ def print_savings(report: Object) -> None:
         ("gross, as answers state, wire form", "tokens_saved"),
         ("searches", "searches"),
         ("  that found nothing", "found_nothing"),
+        ("results of the calls of scripts, tokens", "inner_tokens"),
+        ("  that entered no context", "tokens_kept_out"),
     )
     columns = number_columns(f"{report['first_day']} to {report['last_day']}, UTC", "")
     print_table(columns, [(title, thousands(totals[name])) for title, name in sums])

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict
 
 from query.auth.tokens import read_tokens
 from query.policy import read_policy
+from query.tools.run_script import missing_sandbox
 from shared.catalog import ENCODINGS
 from shared.errors import AssetInvalid, ConfigInvalid, FollowedConfigUnavailable, ModelUnavailable
 from shared.service.files import FREE_SOME, disk_problem
@@ -260,3 +262,11 @@ def check_vocabularies(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
         yield problem("vocabularies", str(error), _INSTALL_AGAIN)
         return
     yield ok("vocabularies", ", ".join(ENCODINGS))
+
+
+def check_scripts(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001  # no setting changes it
+    """Check that scripts have their sandbox, without which callers see no `run_script`."""
+    if reason := missing_sandbox():
+        yield warning("scripts", f"run_script is absent: {reason}", "install pydantic-monty, or go without scripts")
+    else:
+        yield ok("scripts", f"run_script, with pydantic-monty {version('pydantic-monty')}")

@@ -1,0 +1,267 @@
+"""The program that runs one script: it is started for it, with an empty environment, and ends with it.
+
+It imports nothing of Toolscale, and holds no credentials. Monty, an interpreter in a further process, runs the script;
+what the script returns becomes Python values here and not in the service, whose memory a script could else fill.
+
+Both sides exchange lines of JSON. The first line to this program is the script, `{"source", "stubs", "limits"}`. Each
+line from it is one of `{"call", "tool", "arguments", "line"}`, `{"find", "query", "line"}`, which the service answers
+with `{"id", "value"}` or `{"id", "error"}`, and at the end `{"result"}` or `{"error", "line"}`, with `{"log"}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import pydantic_monty as monty
+
+# Monty raises a fixed set of exceptions. A script cannot raise this one by accident, and catches it as `ToolError`.
+TOOL_ERROR = "binascii.Incomplete"
+PRELUDE = "from binascii import Incomplete as ToolError"
+CALL, FIND = "call", "find"
+SLEEPS = ("system.sleep", "system.async_sleep", "time.sleep", "asyncio.sleep")
+
+Snapshot = monty.FunctionSnapshot | monty.NameLookupSnapshot | monty.FutureSnapshot | monty.MontyComplete
+
+_LITERAL_CALL = re.compile(r"call\(\s*(?P<quote>[\"'])(?P<tool>[^\"'\\]+)(?P=quote)")
+_DIAGNOSTIC = re.compile(r"main\.py:(\d+):(\d+): error\[([a-z-]+)\] (.*)")
+# It names a key of a dictionary that the script writes into the call; other rules would refuse scripts that work.
+_UNKNOWN_ARGUMENT = "invalid-key"
+
+
+class Failed(Exception):
+    """The script ended with an error: the message, and its line where one is known."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Log:
+    """The printed text, within a number of characters."""
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+        self._parts: list[str] = []
+
+    def __call__(self, _stream: str, text: str) -> None:
+        """Keep what fits."""
+        if self._left > 0:
+            self._parts.append(text if len(text) <= self._left else f"{text[: self._left]}… (cut)")
+            self._left -= len(text)
+
+    @property
+    def text(self) -> str:
+        """Return what was kept."""
+        return "".join(self._parts)
+
+
+class Run:
+    """One script, from its source to its result."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.source: str = request["source"]
+        self.stubs: str = request["stubs"]
+        self.limits: Mapping[str, Any] = request["limits"]
+        self.log = Log(self.limits["log_characters"])
+        self._line: int | None = None  # of the last call, search or sleep
+        self._lost: dict[int, int] = {}  # the lines of calls whose results no one has awaited
+        self._slept_s = 0.0
+        self._answers: dict[int, dict[str, Any]] = {}
+
+    def result(self) -> str:
+        """Return the value of the last expression as JSON.
+
+        Raises:
+            Failed: the script ended with an error, or exceeded a limit.
+        """
+        with monty.Monty(max_processes=1) as pool, pool.checkout(**self._session()) as session:
+            session.feed_run(PRELUDE, skip_type_check=True)
+            try:
+                value = self._driven(self._started(session))
+            except monty.MontyError as error:
+                raise self._failed(error) from error
+        return self._json(value)
+
+    def _session(self) -> dict[str, Any]:
+        limits = self.limits
+        return {
+            "limits": {
+                "max_memory": limits["memory_bytes"],
+                "max_turn_duration_secs": limits["turn_s"],
+                "max_feed_duration_secs": limits["waiting_s"],
+                "max_suspensions": limits["suspensions"],
+            },
+            # no clock and no entropy of the host
+            "os_policy": {"datetime": "call_host", "sleep": "call_host", "random_start": {"seed": 0}},
+            "type_check": bool(self.stubs),
+            "type_check_stubs": self.stubs or None,
+            "type_check_format": "concise",
+        }
+
+    def _started(self, session: monty.MontySession) -> Snapshot:
+        """Return the first snapshot; arguments that a tool does not take end the script before its first call."""
+        try:
+            return session.feed_start(self.source, print_callback=self.log)
+        except monty.MontyTypingError as error:
+            for line, message in _of_calls(error.display(), self.source):
+                raise Failed(message, line) from error
+        return session.feed_start(self.source, print_callback=self.log, skip_type_check=True)
+
+    def _driven(self, snapshot: Snapshot) -> Any:
+        """Return the value of the script, whose calls the service makes."""
+        while not isinstance(snapshot, monty.MontyComplete):
+            if isinstance(snapshot, monty.NameLookupSnapshot):
+                known = {CALL: _call, FIND: _find}.get(snapshot.variable_name)
+                snapshot = snapshot.resume(value=known) if known else snapshot.resume()
+            elif isinstance(snapshot, monty.FutureSnapshot):
+                pending = snapshot.pending_call_ids
+                snapshot = snapshot.resume(self._answered(pending))  # type: ignore[arg-type]  # of JSON
+            else:
+                self._line = self.source.count("\n", 0, snapshot.position.start) + 1
+                snapshot = self._of_host(snapshot) if snapshot.is_os_function else self._asked(snapshot)
+        for line in sorted(set(self._lost.values())):
+            self.log("stdout", f"line {line}: a call without await, whose result is lost\n")
+        return snapshot.output
+
+    def _of_host(self, snapshot: monty.FunctionSnapshot) -> Snapshot:
+        """Sleep, or refuse what a script has not: files, a clock, an environment."""
+        if snapshot.function_name not in SLEEPS:
+            return snapshot.resume_not_handled()
+        seconds = max(0.0, float(snapshot.args[0]))
+        self._slept_s += seconds
+        if self._slept_s > self.limits["waiting_s"]:
+            raise Failed("total sleep", self._line)
+        time.sleep(seconds)
+        return snapshot.resume({"return_value": None})
+
+    def _asked(self, snapshot: monty.FunctionSnapshot) -> Snapshot:
+        """Send a call or a search to the service; a search that is not awaited waits here."""
+        name, number, line = snapshot.function_name, snapshot.call_id, self._line
+        try:
+            if name == CALL:
+                tool, arguments = _call(*snapshot.args, **snapshot.kwargs)
+                _send({"call": number, "tool": tool, "arguments": arguments, "line": line})
+            elif name == FIND:
+                _send({"find": number, "query": _find(*snapshot.args, **snapshot.kwargs), "line": line})
+            else:
+                return snapshot.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined"})
+        except (TypeError, ValueError, RecursionError) as error:
+            return snapshot.resume({"exc_type": "TypeError", "message": f"{name}: {error}"})
+        if name == CALL or snapshot.allow_eager_await:
+            self._lost[number] = line or 1
+            return snapshot.resume({"future": ...})
+        return snapshot.resume(self._answered([number])[number])  # type: ignore[arg-type]  # as above
+
+    def _answered(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
+        """Return the answers to some of these, as soon as there is one."""
+        while not any(number in self._answers for number in numbers):
+            line = sys.stdin.buffer.readline()
+            if not line:
+                raise SystemExit  # the service has ended the script
+            answer = json.loads(line)
+            error = {"exc_type": TOOL_ERROR, "message": answer["error"]} if "error" in answer else None
+            self._answers[answer["id"]] = error or {"return_value": answer["value"]}
+        answered = {number: self._answers.pop(number) for number in numbers if number in self._answers}
+        for number in answered:
+            self._lost.pop(number, None)
+        return answered
+
+    def _failed(self, error: monty.MontyError) -> Failed:
+        """Return the error with its line; one about time has no line of its own, so it has that of the last call."""
+        if not isinstance(error, monty.MontyRuntimeError | monty.MontySyntaxError):
+            return Failed(f"the sandbox ended: {error}", self._line)
+        frames = error.traceback()
+        message = error.display("type-msg").replace(TOOL_ERROR, "ToolError")
+        return Failed(message[: self.limits["error_characters"]], frames[-1].line if frames else self._line)
+
+    def _json(self, value: Any) -> str:
+        try:
+            text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Failed(f"the result is no JSON: {error}") from error
+        if len(text) > self.limits["result_bytes"]:
+            limit = self.limits["result_bytes"]
+            raise Failed(f"the result has {len(text):,} characters, and the limit is {limit:,}: return less")
+        return text
+
+
+def _call(tool: object, arguments: object = None) -> tuple[str, dict[str, Any]]:
+    """Return the arguments of `call`, as its signature names them."""
+    if not isinstance(tool, str) or not isinstance(arguments, dict | None):
+        raise TypeError('expected call("server:tool", {"argument": value})')
+    return tool, cast("dict[str, Any]", arguments) or {}
+
+
+def _find(query: object) -> str:
+    """Return the argument of `find`."""
+    if not isinstance(query, str):
+        raise TypeError('expected find("what the tool does")')
+    return query
+
+
+def _of_calls(diagnostics: str, source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the message of each diagnostic about the arguments of a call with a literal name."""
+    lines, tool = source.split("\n"), ""
+    for found in map(_DIAGNOSTIC.match, diagnostics.splitlines()):
+        if not found:
+            continue
+        line, column, rule, message = int(found[1]), int(found[2]), found[3], found[4]
+        if rule == "no-matching-overload":
+            # the rest of the source: a call may begin on one line, and name its tool on the next
+            named = _LITERAL_CALL.match("\n".join([lines[line - 1][column - 1 :], *lines[line : line + 2]]))
+            tool = named["tool"] if named else ""
+        elif tool and rule == _UNKNOWN_ARGUMENT and "TypedDict `_" in message:
+            yield line, f"{tool}: {re.sub('TypedDict `_[^`]*`', 'its arguments', message)}; nothing was called"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has no form for as one that it has."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, monty.MontyClassProxy):
+        return value.attributes
+    if isinstance(value, bytes):
+        raise TypeError("bytes are no JSON")
+    return str(value)
+
+
+def _send(message: Mapping[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps(message, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _bound(limits: Mapping[str, Any]) -> None:
+    """Bound this process and the interpreter that it starts, beside the limits that Monty itself keeps."""
+    for kind, most in (
+        (resource.RLIMIT_AS, limits["process_bytes"]),
+        (resource.RLIMIT_CPU, limits["process_s"]),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with contextlib.suppress(ValueError, OSError):  # not on each system
+            resource.setrlimit(kind, (most, most))
+
+
+def main() -> None:
+    """Run the script of the first line, and write its outcome."""
+    request = json.loads(sys.stdin.buffer.readline())
+    _bound(request["limits"])
+    run = Run(request)
+    try:
+        outcome: dict[str, Any] = {"result": run.result()}
+    except Failed as failed:
+        outcome = {"error": str(failed), "line": failed.line}
+    except MemoryError:
+        outcome = {"error": "MemoryError: the sandbox has no more memory", "line": None}
+    _send({**outcome, "log": run.log.text})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""One script of a caller: its process, its limits, and the calls that it makes.
+
+The process asks for each call, so a script reaches nothing but what `make_call` and `find` return to it. Whatever ends
+the script, calls in flight are awaited: their servers act in any case, and the outcome lists each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+if TYPE_CHECKING:
+    from anyio.abc import ByteSendStream, Process, TaskGroup
+
+SOURCE_BYTES = 100_000
+CALLS = 64
+FINDS = 16
+WAITING_S = 30.0
+"""Seconds of a script in which none of its calls is in flight: of running, of sleeping, and of waiting for a turn."""
+TURN_S = 1.0
+"""Processor time between two calls."""
+MEMORY_BYTES = 256 << 20
+RESULT_BYTES = 4 << 20
+"""Of the last expression as JSON: as large as a result of a server may be."""
+LOG_CHARACTERS = 4_000
+ERROR_CHARACTERS = 1_000
+AT_ONCE = 8
+"""Calls of one script in flight; the caller has more, for its other requests."""
+
+# Each call is two suspensions, and each name that the script looks up is one.
+_SUSPENSIONS = 4 * (CALLS + FINDS)
+# Values of the script become values of Python in the sandbox, which take several times the space.
+_PROCESS_BYTES = 4 * MEMORY_BYTES
+_LINE_BYTES = 2 * RESULT_BYTES
+_LIMITS = {
+    "memory_bytes": MEMORY_BYTES,
+    "process_bytes": _PROCESS_BYTES,
+    "process_s": int(2 * WAITING_S),
+    "turn_s": TURN_S,
+    "waiting_s": WAITING_S,
+    "suspensions": _SUSPENSIONS,
+    "result_bytes": RESULT_BYTES,
+    "log_characters": LOG_CHARACTERS,
+    "error_characters": ERROR_CHARACTERS,
+}
+_SANDBOX = Path(__file__).with_name("sandbox.py")
+
+_WAITED = f"{WAITING_S:g} s of running and waiting in all"
+_TURN = f"{TURN_S:g} s of processor time between calls"
+# The beginnings of the sandbox's errors, and the limit that each of them is about.
+_EXCEEDED = {
+    "TimeoutError: turn time limit": _TURN,
+    "the sandbox ended: monty worker killed after": _TURN,
+    "TimeoutError: feed time limit": _WAITED,
+    "total sleep": _WAITED,
+    "MemoryError": f"{MEMORY_BYTES >> 20} MiB of memory",
+    "RuntimeError: suspension limit": f"{_SUSPENSIONS} calls, sleeps and looked-up names in all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a call returned: a value, or an error for the script to catch; `tokens` are those of its result's texts.
+
+    With `needs_user`, the call cannot be made within a script.
+    """
+
+    server: str | None
+    tool: str
+    outcome: str
+    value: Any = None
+    error: str | None = None
+    tokens: int = 0
+    needs_user: bool = False
+
+
+MakeCall = Callable[[str, dict[str, Any]], Awaitable[Returned]]
+Find = Callable[[str], Awaitable[list[str]]]
+Report = Callable[[int, str], Awaitable[None]]
+"""Reports how many calls have ended, and the last of them."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a script ended: with its result as JSON, or with an error, at a line where one is known."""
+
+    result: str | None = None
+    error: str | None = None
+    line: int | None = None
+    log: str = ""
+    calls: list[Returned] = field(default_factory=list[Returned])
+
+
+class Script:
+    """A run of one script."""
+
+    def __init__(self, source: str, stubs: str, make_call: MakeCall, find: Find, report: Report) -> None:
+        self._first = {"source": source, "stubs": stubs, "limits": _LIMITS}
+        self._make_call = make_call
+        self._find = find
+        self._report = report
+        self._outcome = Outcome()
+        self._scope = anyio.CancelScope()
+        self._turns = anyio.CapacityLimiter(AT_ONCE)
+        self._sending = anyio.Lock()
+        self._in_flight = self._calls = self._finds = 0
+        self._left_s = WAITING_S
+        self._has_ended = self._is_stopped = False
+
+    async def run(self) -> Outcome:
+        """Return the outcome, after all calls have ended."""
+        async with _sandbox() as process, anyio.create_task_group() as calls:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with self._scope:
+                self._scope.deadline = anyio.current_time() + self._left_s
+                try:
+                    await self._send(process.stdin, self._first)
+                    await self._serve(process, calls)
+                except (
+                    anyio.BrokenResourceError,
+                    anyio.ClosedResourceError,
+                    anyio.EndOfStream,
+                    anyio.IncompleteRead,
+                    OSError,
+                ):
+                    self._end("the sandbox process ended before the script did")
+            if self._scope.cancelled_caught and not self._has_ended:
+                self._end(f"the script exceeded its limit of {_WAITED}")
+            with suppress(ProcessLookupError):
+                process.kill()
+        return self._outcome
+
+    async def _serve(self, process: Process, calls: TaskGroup) -> None:
+        """Answer the process until the script has ended."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = BufferedByteReceiveStream(process.stdout)
+        while not self._has_ended:
+            try:
+                message = json.loads(await lines.receive_until(b"\n", _LINE_BYTES))
+            except (anyio.DelimiterNotFound, ValueError):
+                return self._end(f"the script sent more than {RESULT_BYTES >> 20} MiB at once, which is the limit")
+            match message:
+                case {"call": int(number), "tool": str(tool), "arguments": arguments, "line": line}:
+                    self._calls += 1
+                    if self._calls > CALLS:
+                        return self._end(f"the script exceeded its limit of {CALLS} calls", line)
+                    calls.start_soon(self._called, process.stdin, number, tool, arguments, line)
+                case {"find": int(number), "query": str(query), "line": line}:
+                    self._finds += 1
+                    if self._finds > FINDS:
+                        return self._end(f"the script exceeded its limit of {FINDS} searches", line)
+                    calls.start_soon(self._found, process.stdin, number, query)
+                case _:
+                    self._ended_by(message)
+        return None
+
+    def _ended_by(self, message: Mapping[str, Any]) -> None:
+        """Keep how the process says that the script ended."""
+        self._outcome.log = message["log"]
+        if "result" in message:
+            self._outcome.result, self._has_ended = message["result"], True
+        else:
+            self._end(_named(message["error"]), message["line"])
+
+    async def _called(
+        self, stdin: ByteSendStream, number: int, tool: str, arguments: dict[str, Any], line: int
+    ) -> None:
+        """Make a call, unless the script ends before its turn, and answer the process."""
+        async with self._turns:
+            if self._is_stopped:
+                return
+            self._begin()
+            try:
+                returned = await self._make_call(tool, arguments)
+            finally:
+                self._finish()
+        self._outcome.calls.append(returned)
+        name = f"{returned.server}:{returned.tool}" if returned.server else returned.tool
+        await self._report(len(self._outcome.calls), f"{name}: {returned.outcome}")
+        if returned.needs_user:
+            reason = returned.error or "the server asks for an input"
+            self._end(f"{tool} needs the user: {reason}. Call it with call_tool, not in a script", line)
+            self._scope.cancel()
+            return
+        answer = {"error": returned.error} if returned.error is not None else {"value": returned.value}
+        if not self._has_ended:
+            await self._send(stdin, {"id": number, **answer})
+
+    async def _found(self, stdin: ByteSendStream, number: int, query: str) -> None:
+        await self._send(stdin, {"id": number, "value": await self._find(query)})
+
+    def _begin(self) -> None:
+        """Stop the clock while a call is in flight, which has a deadline of its own."""
+        if self._in_flight == 0:
+            self._left_s = self._scope.deadline - anyio.current_time()
+            self._scope.deadline = float("inf")
+        self._in_flight += 1
+
+    def _finish(self) -> None:
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self._scope.deadline = anyio.current_time() + self._left_s
+
+    def _end(self, error: str, line: int | None = None) -> None:
+        """Fail, unless the script has ended already; a call that still waits for its turn is not sent."""
+        if not self._has_ended:
+            self._outcome.error, self._outcome.line = error, line
+            self._has_ended = self._is_stopped = True
+
+    async def _send(self, stdin: ByteSendStream, message: Mapping[str, Any]) -> None:
+        """Write a line, of one message at a time; a process that has ended reads none."""
+        # asyncio's own errors too, which this stream passes on
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            async with self._sending:
+                await stdin.send(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+
+def _named(error: str) -> str:
+    """Return an error of the sandbox; one about a limit names it as it is documented."""
+    limit = next((limit for words, limit in _EXCEEDED.items() if error.startswith(words)), None)
+    return f"the script exceeded its limit of {limit}" if limit else error
+
+
+@asynccontextmanager
+async def _sandbox() -> AsyncGenerator[Process]:
+    """Start the sandbox, which ends with the block, and with it the interpreter that it has started."""
+    # nothing of the environment: it has the operator's secrets
+    environment = {"MALLOC_ARENA_MAX": "2"}
+    command = [sys.executable, "-I", str(_SANDBOX)]
+    process = await anyio.open_process(
+        command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/"
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
