@@ -169,9 +169,20 @@ async def test_a_denied_call_and_one_of_an_unknown_tool_raise_tool_error(site: S
     )
 
     denied, invisible, unknown = value(answer)
-    assert "policy" in denied
+    assert denied.startswith("There is no tool 'time:say'")
     assert invisible.replace("files:read", "") == unknown.replace("no:such", "")
     assert site.servers.received == []
+
+
+async def test_a_script_finds_no_denied_tool(site: Site) -> None:
+    before = value(await site.run('await find("say read list fail")'))
+    site.rules = policy(rule("deny", tools=["say"]))
+
+    after = value(await site.run('await find("say read list fail")'))
+
+    assert any(line.startswith("time:say(") for line in before)
+    assert after
+    assert not any("say(" in line for line in after)
 
 
 async def test_a_caller_that_may_not_call_tools_never_sees_it(site: Site) -> None:
