@@ -17,6 +17,8 @@ from shared.amounts import ago, ahead, size
 from shared.quoting import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.toolsets.offers import Offers
@@ -42,11 +44,25 @@ ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Means:
+    """What the page reads and does beside the catalogue; None where this process cannot.
+
+    `resync` requests a listing of a server. `log_directory` has the stderr of stdio servers.
+    """
+
+    resync: Callable[[str], None] | None = None
+    log_directory: Path | None = None
+
+
+NO_MEANS = Means()
+
+
+@dataclass(frozen=True, slots=True)
 class PageRequest:
     """The caller, the catalogue, the parameters of path and query string, and the address of the service.
 
     `address` is the public one of the settings, or `http://host:port`, as the browser used it. `offers` has the tools
-    that `tools/list` shows the caller.
+    that `tools/list` shows the caller. `may_operate` has the permission `operate` for all groups.
     """
 
     caller: Caller
@@ -55,6 +71,8 @@ class PageRequest:
     query: Mapping[str, str]
     address: str = ""
     offers: Offers | None = None
+    may_operate: bool = False
+    means: Means = field(default_factory=lambda: NO_MEANS)
 
 
 HTML = "text/html; charset=utf-8"
@@ -88,9 +106,9 @@ def page_of_rows(rows: list[Any], request: PageRequest) -> tuple[list[Any], dict
     return rows[(page - 1) * ROWS : page * ROWS], {"page_number": page, "pages": pages}
 
 
-def render(page: Page, **values: object) -> Response:
-    """Return the response of a page; `values` are added to the page's own."""
-    html = _TEMPLATES.get_template(page.template).render(**page.values, **values)
+def render(page: Page, token: Callable[[], str] = str, **values: object) -> Response:
+    """Return the response of a page; `values` are added to the page's own. Each of its forms has a new token."""
+    html = _TEMPLATES.get_template(page.template).render(**page.values, **values, token=token)
     return Response(html.encode(), page.status, {**PAGE_HEADERS, **page.headers}, HTML)
 
 

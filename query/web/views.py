@@ -25,13 +25,22 @@ from query.toolsets.advice import AdviceRequest, advice_for
 from query.toolsets.offers import NOTHING
 from query.usage.report import is_unrestricted, report_for, use_of_tool
 from query.usage.usage import days_of, today
+from query.web.changes import DONE
 from query.web.charts import Chart, chart
 from query.web.page import ROWS, Page, PageRequest, message_page, page_of_rows
 from query.web.servers import COLUMNS, LONGEST, ORIGINS, by_tokens, origin_of, table_query
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
-from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable, ToolsetUnknown
+from shared.errors import (
+    BudgetTooSmall,
+    ConfigInvalid,
+    CursorInvalid,
+    CursorsUnavailable,
+    HistoryUnavailable,
+    ToolsetUnknown,
+)
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.text.tokens import json_text
+from shared.upstream.log import last_lines
 from shared.upstream.masking import masked
 from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
@@ -52,6 +61,7 @@ DEFAULT_PERIOD = PERIODS[1]
 MOST_CALLERS = 20
 NO_HISTORY = "No history can be read at the moment, or none is kept here."
 _TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
+SHOWN_LINES = 12
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.
 NEAR_DEPTH = 40
@@ -208,6 +218,7 @@ def server(request: PageRequest) -> Page:
     )
     page_of_tools, pages = page_of_rows(tools, request)
     error, last_words = split_error(record.last_error)
+    followed = _followed_config(request)
 
     def callers(usage: Usage) -> Sequence[tuple[str, int]]:
         """Return the callers of the server with their calls, the most frequent first."""
@@ -226,8 +237,12 @@ def server(request: PageRequest) -> Page:
         "origin": origin_of(record.source),
         "next_run": next_run(record, catalogue),
         "error": error,
-        "last_words": last_words,
-        "command": f"toolscale resync {shlex.quote(record.server_id)}",
+        "last_lines": _last_lines(record, request) or last_words,
+        "may_retry": request.may_operate and request.means.resync is not None and record.status != "stopped",
+        "entry_file": followed.path if followed and record.source == OPERATOR_SOURCE else None,
+        "resync_command": f"toolscale resync {shlex.quote(record.server_id)}",
+        "logs_command": f"toolscale logs {shlex.quote(record.server_id)}",
+        "done": DONE.get(request.query.get("done", "")),
         "tools": [
             {
                 "name": tool.definition.name,
@@ -255,6 +270,17 @@ def split_error(error: str | None) -> tuple[str | None, str | None]:
     except ValueError:  # a server's own text contains the mark
         words = None
     return (before, words) if isinstance(words, str) else (error, None)
+
+
+def _last_lines(record: ServerRecord, request: PageRequest) -> str:
+    """Return what the server wrote last to stderr, for operators where this process has its log."""
+    directory = request.means.log_directory
+    if not request.may_operate or directory is None or record.endpoint.transport != "stdio":
+        return ""
+    try:
+        return "\n".join(last_lines(directory, record.server_id, SHOWN_LINES))
+    except ConfigInvalid as error:
+        return str(error)
 
 
 @dataclass(frozen=True, slots=True)

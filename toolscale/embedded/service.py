@@ -26,6 +26,7 @@ from query.sign_in_routes import SignInRoutes
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
+from query.web.page import Means
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
 from query.web.views import claude_command, client_config
@@ -131,7 +132,7 @@ def answer(
     http: HttpServer
     with ExitStack() as beside:
         routes = [
-            *page_routes(catalogue, listener),
+            *page_routes(catalogue, listener, Means(resync, log_directory(settings))),
             metrics_route(
                 catalogue, listener, is_open=settings.metrics_public, gauges=[BacklogGauges(intents.backlog)]
             ),
