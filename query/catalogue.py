@@ -14,6 +14,7 @@ from query.answers.budget import ResponsePolicy, response_policy
 from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
 from query.search.ranking import CATEGORIES, NO_MATCH_THRESHOLD
+from query.usage.last_calls import LastCalls
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
 from shared.catalog import DEFAULT_ENCODING
@@ -63,6 +64,7 @@ class Catalogue:
     """Adds an event to the usage in the background."""
     recent_calls: Callable[[str], CallCounts] = lambda _: NO_CALLS
     """Returns the calls of a caller in the last weeks, as of some minutes ago."""
+    last_calls: LastCalls = field(default_factory=LastCalls)
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
     intents: Intents | None = None

@@ -22,8 +22,11 @@ from query.endpoint import Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
 from query.web.changes import retry
+from query.web.feed import feed
+from query.web.overview import overview
 from query.web.page import HEADERS, HTML, NO_MEANS, Means, Page, PageRequest, View, message_page, render
-from query.web.views import advice, find, history, overview, server, servers, tool
+from query.web.tool_map import LargestTools
+from query.web.views import advice, find, history, server, servers, tool
 from query.web.writes import checked_form, page_token
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ def page_routes(catalogue: Catalogue, listener: HttpListener, means: Means = NO_
         *(Route(path, _to_page, methods=["GET"]) for path in ("/", f"{PATH}/")),
         *(Route(f"{PATH}/static/{file.name}", _static(file), methods=["GET"]) for file in STATIC.iterdir()),
         page("", "overview", overview),
+        page("/feed", "feed", feed),
         page("/advice", "advice", advice),
         page("/find", "find", find),
         page("/history", "history", history),
@@ -73,6 +77,7 @@ class _Site:
 
     def __init__(self, catalogue: Catalogue, listener: HttpListener, means: Means) -> None:
         self._catalogue, self._listener, self._means = catalogue, listener, means
+        self._largest = LargestTools(catalogue)
         self._offers, self._kept, self._is_local = (
             Offers(catalogue),
             catalogue.response_policy.kept,
@@ -89,6 +94,8 @@ class _Site:
             started_s = time.perf_counter()
             response = await run_in_thread(caller.name, shown, request, caller)
             took_ms = round((time.perf_counter() - started_s) * 1e3, 2)
+            if name == "feed":  # a page that is open reads it every few seconds
+                return response
             _log.info("page_served", page=name, caller=caller.name, status=response.status_code, took_ms=took_ms)
             return response
 
@@ -120,6 +127,7 @@ class _Site:
             self._offers,
             is_operator(request, caller, is_local=self._is_local),
             self._means,
+            self._largest,
         )
 
     def _rendered(self, found: Page | Response, name: str, caller: Caller) -> Response:

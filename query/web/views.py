@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import structlog
 from pydantic import ValidationError
 
 from query.answers.answer import first_sentence, share, summary
-from query.caller import ANYONE
 from query.find import find_tool
-from query.listener import MCP_PATH
 from query.replicas import Replicated, servings
 from query.search.request import FindRequest
 from query.servers import ServerRow, servers_for
 from query.tools.list_available_tools import tools_of
 from query.toolsets.advice import AdviceRequest, advice_for
 from query.toolsets.offers import NOTHING
-from query.usage.report import is_unrestricted, report_for, use_of_tool
+from query.usage.report import is_unrestricted, use_of_tool
 from query.usage.usage import days_of, today
 from query.web.changes import DONE
 from query.web.charts import Chart, chart
-from query.web.page import ROWS, Page, PageRequest, message_page, page_of_rows
-from query.web.servers import COLUMNS, LONGEST, ORIGINS, by_tokens, origin_of, table_query
+from query.web.page import (
+    ROWS,
+    Page,
+    PageRequest,
+    followed_config,
+    message_page,
+    page_of_rows,
+    read_usage,
+    savings_report,
+)
+from query.web.servers import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
 from shared.errors import (
     BudgetTooSmall,
     ConfigInvalid,
     CursorInvalid,
     CursorsUnavailable,
-    HistoryUnavailable,
     ToolsetUnknown,
 )
-from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
 from shared.text.tokens import json_text
 from shared.upstream.log import last_lines
 from shared.upstream.masking import masked
@@ -52,85 +56,17 @@ if TYPE_CHECKING:
     from query.usage.usage import Usage
     from shared.catalog import Scope, ToolDefinition
     from shared.index.tools import ToolIndex
-    from shared.upstream.followed_config import FollowedConfig
 
-LARGEST = 8
-OVERVIEW_DAYS = 14
 PERIODS = (7, 30, 90)
 DEFAULT_PERIOD = PERIODS[1]
 MOST_CALLERS = 20
 NO_HISTORY = "No history can be read at the moment, or none is kept here."
-_TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
 SHOWN_LINES = 12
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.
 NEAR_DEPTH = 40
 
-T = TypeVar("T")
-
 _log = structlog.get_logger()
-
-
-def overview(request: PageRequest) -> Page:
-    """Return recent savings, the catalogue's size and cost, its problems, and texts for clients."""
-    servers = servers_for(request.caller, request.catalogue)
-    report = savings_report(request, OVERVIEW_DAYS)
-    # the days since the first one with figures, today included
-    known = [row.day for row in (*report.by_day, *report.catalogue)] if report else []
-    exceeds_advice = request.catalogue.index_is_embedded and servers.tools > EMBEDDED_MAX_ADVISED_TOOLS
-    url, needs_token = request.address + MCP_PATH, request.caller is not ANYONE
-    values: dict[str, Any] = {
-        "servers": servers,
-        "largest": [of_set for of_set in sorted(servers.sets, key=by_tokens)[:LARGEST] if of_set.tokens],
-        "report": report,
-        "known_days": (report.last_day - min(known)).days + 1 if report and known else 0,
-        "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None,
-        "followed": _followed_config(request),
-        "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
-        "attention": [row for row in servers.rows if row.needs_attention][:LARGEST],
-        "command": claude_command(url, needs_token=needs_token),
-        "config": client_config(url, needs_token=needs_token),
-        "needs_token": needs_token,
-        "now": time.time(),
-    }
-    return Page("overview.html", values | savings_charts(report))
-
-
-def claude_command(url: str, *, needs_token: bool) -> str:
-    """Return the command that adds the service at this address to Claude Code."""
-    header = f" --header {shlex.quote(': '.join(*_TOKEN_HEADER.items()))}" if needs_token else ""
-    return f"claude mcp add --transport http toolscale {shlex.quote(url)}{header}"
-
-
-def client_config(url: str, *, needs_token: bool) -> str:
-    """Return the `mcp.json` of a client of the service at this address."""
-    entry = {"type": "http", "url": url, **({"headers": _TOKEN_HEADER} if needs_token else {})}
-    return json.dumps({"mcpServers": {"toolscale": entry}}, indent=2)
-
-
-def _followed_config(request: PageRequest) -> FollowedConfig | None:
-    """Return the state of the followed `mcp.json` for a caller without restriction, else None."""
-    return request.catalogue.followed_config() if is_unrestricted(request.caller) else None
-
-
-def _read_usage(request: PageRequest, read: Callable[[Usage], T]) -> T | None:
-    """Return what `read` finds in the history; None where none is kept, or if it does not answer."""
-    usage = request.catalogue.usage
-    if usage is None:
-        return None
-    try:
-        return read(usage)
-    except HistoryUnavailable as error:
-        _log.warning("savings_read_failed", reason=str(error))
-        return None
-
-
-def savings_report(request: PageRequest, days: int) -> SavingsReport | None:
-    """Return the report, None without a history or if it does not answer; the page shows the rest."""
-    return _read_usage(
-        request,
-        lambda usage: report_for(request.caller, f"{days}d", usage, request.catalogue.pinned().index),
-    )
 
 
 def savings_charts(report: SavingsReport | None) -> dict[str, Chart | None]:
@@ -164,7 +100,7 @@ def advice(request: PageRequest) -> Page:
     }
     try:
         asked = AdviceRequest.model_validate({name: value for name, value in request.query.items() if value})
-        found = _read_usage(
+        found = read_usage(
             request,
             lambda usage: advice_for(request.caller, request.catalogue, usage, asked.toolset, asked.budget),
         )
@@ -199,7 +135,7 @@ def servers(request: PageRequest) -> Page:
         "sees_all": is_unrestricted(request.caller),
         "longest": LONGEST,
         "shown": ROWS,
-        "followed": _followed_config(request),
+        "followed": followed_config(request),
     }
     return Page("servers.html", values | pages)
 
@@ -218,7 +154,7 @@ def server(request: PageRequest) -> Page:
     )
     page_of_tools, pages = page_of_rows(tools, request)
     error, last_words = split_error(record.last_error)
-    followed = _followed_config(request)
+    followed = followed_config(request)
 
     def callers(usage: Usage) -> Sequence[tuple[str, int]]:
         """Return the callers of the server with their calls, the most frequent first."""
@@ -255,7 +191,7 @@ def server(request: PageRequest) -> Page:
         ],
         "widest": tools[0].model_counts.get(encoding, 0) if tools else 0,
         "replicas": table.set_of(row).rows,
-        "callers": _read_usage(request, callers) if is_unrestricted(request.caller) else None,
+        "callers": read_usage(request, callers) if is_unrestricted(request.caller) else None,
         "days": DEFAULT_PERIOD,
         "shown": ROWS,
     }
@@ -345,7 +281,7 @@ def tool(request: PageRequest) -> Page:
         return json.dumps(definition, ensure_ascii=False, indent=2)
 
     period = f"{DEFAULT_PERIOD}d"
-    use = _read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
+    use = read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
     values: dict[str, Any] = {
         "tool": found,
         "does": first_sentence(found.definition.description),

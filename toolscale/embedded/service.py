@@ -26,10 +26,10 @@ from query.sign_in_routes import SignInRoutes
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
+from query.web.overview import claude_command, client_config
 from query.web.page import Means
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
-from query.web.views import claude_command, client_config
 from shared.errors import ConfigInvalid
 from shared.intents import times
 from shared.quoting import printable

@@ -1,0 +1,112 @@
+"""The first screen: what is saved, the map of tools, problems, and the feed; on an empty catalogue, the first steps."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from query.caller import ANYONE
+from query.listener import MCP_PATH
+from query.servers import ServerRow, ServerTable, servers_for
+from query.usage.recent_calls import DAYS as CALL_DAYS
+from query.usage.report import is_unrestricted
+from query.web.feed import feed_values
+from query.web.page import Page, PageRequest, followed_config, read_usage, savings_report
+from query.web.tool_map import calls_of, tool_map
+from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
+
+if TYPE_CHECKING:
+    from query.usage.report import SavingsReport
+
+DAYS = 14
+MOST_PROBLEMS = 8
+_TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Tokens of contexts with all tools, and with Toolscale, over the days with figures."""
+
+    before: int
+    after: int
+    contexts: int
+    days: int
+
+    @property
+    def net(self) -> int:
+        """Return what was kept out of contexts; negative where Toolscale cost more."""
+        return self.before - self.after
+
+    @property
+    def part(self) -> float | None:
+        """Return the saved part, 0 to below 1, so that no rounding claims all of it; None if nothing is saved."""
+        return min(self.net / self.before, 0.999) if self.net > 0 else None
+
+
+def overview(request: PageRequest) -> Page:
+    """Return the first screen."""
+    table = servers_for(request.caller, request.catalogue)
+    report = savings_report(request, DAYS)
+    url, needs_token = request.address + MCP_PATH, request.caller is not ANYONE
+    is_large = request.catalogue.index_is_embedded and table.tools > EMBEDDED_MAX_ADVISED_TOOLS
+    problems = [row for row in table.rows if row.needs_attention]
+    values: dict[str, Any] = {
+        "servers": table,
+        "saved": saved_of(report) if report else None,
+        "map": _map(request, table),
+        "problems": problems,
+        "kinds": kinds_of(problems),
+        "shown": MOST_PROBLEMS,
+        "call_days": CALL_DAYS,
+        "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if is_large else None,
+        "followed": followed_config(request),
+        "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
+        "command": claude_command(url, needs_token=needs_token),
+        "config": client_config(url, needs_token=needs_token),
+        "needs_token": needs_token,
+    }
+    return Page(
+        "overview.html", values | {"kinds": kinds_of(values["problems"])} | feed_values(request, table), live=True
+    )
+
+
+def saved_of(report: SavingsReport) -> Saved:
+    """Return the sums of a report, and the days since the first one with figures, today included."""
+    totals = report.totals
+    known = [row.day for row in (*report.by_day, *report.catalogue)]
+    days = (report.last_day - min(known)).days + 1 if known else 0
+    return Saved(totals.baseline_tokens, totals.listed_tokens + totals.answer_tokens, totals.contexts, days)
+
+
+def kinds_of(problems: list[ServerRow]) -> Counter[str]:
+    """Return the number of servers with each kind of problem, the first kind that fits."""
+    kinds: Counter[str] = Counter()
+    for row in problems:
+        if row.state in ("failing", "stale", "quarantined", "sign-in"):
+            kinds[row.state] += 1
+        else:
+            kinds["changed" if row.record.unaccepted else "unusable"] += 1
+    return kinds
+
+
+def _map(request: PageRequest, table: ServerTable) -> object:
+    largest = request.largest
+    if largest is None or not table.tools:
+        return None
+    calls = read_usage(request, lambda usage: calls_of(usage, request.caller, table))
+    return tool_map(largest.of(request.caller, table), table, calls)
+
+
+def claude_command(url: str, *, needs_token: bool) -> str:
+    """Return the command that adds the service at this address to Claude Code."""
+    header = f" --header {shlex.quote(': '.join(*_TOKEN_HEADER.items()))}" if needs_token else ""
+    return f"claude mcp add --transport http toolscale {shlex.quote(url)}{header}"
+
+
+def client_config(url: str, *, needs_token: bool) -> str:
+    """Return the `mcp.json` of a client of the service at this address."""
+    entry = {"type": "http", "url": url, **({"headers": _TOKEN_HEADER} if needs_token else {})}
+    return json.dumps({"mcpServers": {"toolscale": entry}}, indent=2)

@@ -1,0 +1,48 @@
+// What a page is better with: the feed fills while the page is visible, and the map names the box that is pointed at.
+"use strict";
+
+const EVERY_MS = 2000;
+const feed = document.querySelector("[data-feed]");
+let timer = 0;
+
+async function refresh() {
+  try {
+    const answer = await fetch(feed.dataset.feed);
+    if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-feed]"));
+  } catch {
+    // the service is away; the next time may find it again
+  }
+  plan();
+}
+
+function show(fresh) {
+  if (fresh.dataset.view !== feed.dataset.view) location.reload();
+  // a person who is at a link of it would lose the place
+  else if (!feed.contains(document.activeElement)) feed.replaceChildren(...fresh.childNodes);
+}
+
+function plan() {
+  clearTimeout(timer);
+  if (document.visibilityState === "visible") timer = setTimeout(refresh, EVERY_MS);
+}
+
+if (feed) {
+  document.addEventListener("visibilitychange", plan);
+  plan();
+}
+
+for (const map of document.querySelectorAll("figure.map")) {
+  const words = map.querySelector(".pointed");
+  const point = event => {
+    const tile = event.target.closest("a.tile");
+    if (tile) words.textContent = tile.getAttribute("aria-label");
+    return tile;
+  };
+  map.addEventListener("pointerover", point);
+  map.addEventListener("focusin", point);
+  // a finger cannot point: the first tap names a box, the second opens it
+  map.addEventListener("click", event => {
+    const before = words.textContent;
+    if (event.pointerType === "touch" && point(event) && words.textContent !== before) event.preventDefault();
+  });
+}
