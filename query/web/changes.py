@@ -39,5 +39,6 @@ def done(path: str, what: str) -> Response:
 
 
 DONE: Mapping[str, str] = {
+    "left-out": "Written: the tools leave the lists in a moment.",
     "requested": "Requested: its listing follows in a moment. Load this page again to see it.",
 }

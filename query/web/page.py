@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,11 +63,14 @@ _NOW_S = 10
 class Means:
     """What the page reads and does beside the catalogue; None where this process cannot.
 
-    `resync` requests a listing of a server. `log_directory` has the stderr of stdio servers.
+    `resync` requests a listing of a server. `log_directory` has the stderr of stdio servers. `exclude` leaves tools,
+    by their server, out of the followed `mcp.json`, `config_file`; it raises ConfigInvalid.
     """
 
     resync: Callable[[str], None] | None = None
     log_directory: Path | None = None
+    exclude: Callable[[Mapping[str, Collection[str]]], None] | None = None
+    config_file: Path | None = None
 
 
 NO_MEANS = Means()
@@ -90,6 +93,8 @@ class PageRequest:
     may_operate: bool = False
     means: Means = field(default_factory=lambda: NO_MEANS)
     largest: LargestTools | None = None
+    tools: Sequence[str] = ()
+    """Qualified names in the query string."""
 
 
 HTML = "text/html; charset=utf-8"

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from query.auth.authentication import bearer_or_basic_token
 from query.caller import is_operator
-from query.endpoint import Endpoint
+from query.endpoint import LEAST, Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
 from query.web.changes import retry
@@ -26,6 +26,7 @@ from query.web.feed import feed
 from query.web.overview import overview
 from query.web.page import HEADERS, HTML, NO_MEANS, Means, Page, PageRequest, View, message_page, render
 from query.web.tool_map import LargestTools
+from query.web.tools import leave_out, left_out, tools
 from query.web.views import advice, find, history, server, servers, tool
 from query.web.writes import checked_form, page_token
 
@@ -67,7 +68,10 @@ def page_routes(catalogue: Catalogue, listener: HttpListener, means: Means = NO_
         page("/history", "history", history),
         page("/servers", "servers", servers),
         page("/servers/{server_id:path}", "server", server),
+        page("/tools", "tools", tools),
         page("/tools/{name:path}", "tool", tool),
+        page("/leave-out", "leave-out", leave_out),
+        write("/leave-out", LEAST, left_out),
         write("/retry/{server_id:path}", "operate", retry),
     ]
 
@@ -128,6 +132,7 @@ class _Site:
             is_operator(request, caller, is_local=self._is_local),
             self._means,
             self._largest,
+            request.query_params.getlist("tool"),
         )
 
     def _rendered(self, found: Page | Response, name: str, caller: Caller) -> Response:

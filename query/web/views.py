@@ -154,7 +154,7 @@ def server(request: PageRequest) -> Page:
     )
     page_of_tools, pages = page_of_rows(tools, request)
     error, last_words = split_error(record.last_error)
-    followed = followed_config(request)
+    is_editable = request.may_operate and record.source == OPERATOR_SOURCE
 
     def callers(usage: Usage) -> Sequence[tuple[str, int]]:
         """Return the callers of the server with their calls, the most frequent first."""
@@ -175,7 +175,7 @@ def server(request: PageRequest) -> Page:
         "error": error,
         "last_lines": _last_lines(record, request) or last_words,
         "may_retry": request.may_operate and request.means.resync is not None and record.status != "stopped",
-        "entry_file": followed.path if followed and record.source == OPERATOR_SOURCE else None,
+        "entry_file": str(request.means.config_file or "") if is_editable else "",
         "resync_command": f"toolscale resync {shlex.quote(record.server_id)}",
         "logs_command": f"toolscale logs {shlex.quote(record.server_id)}",
         "done": DONE.get(request.query.get("done", "")),
