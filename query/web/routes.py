@@ -23,11 +23,14 @@ from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
 from query.web.changes import retry
 from query.web.feed import feed
+from query.web.find import find
 from query.web.overview import overview
 from query.web.page import HEADERS, HTML, NO_MEANS, Means, Page, PageRequest, View, message_page, render
+from query.web.tool import schema_of, shown_tool, tool
 from query.web.tool_map import LargestTools
 from query.web.tools import leave_out, left_out, tools
-from query.web.views import advice, find, history, server, servers, tool
+from query.web.trial import trial
+from query.web.views import advice, history, server, servers
 from query.web.writes import checked_form, page_token
 
 if TYPE_CHECKING:
@@ -71,6 +74,7 @@ def page_routes(catalogue: Catalogue, listener: HttpListener, means: Means = NO_
         page("/tools", "tools", tools),
         page("/tools/{name:path}", "tool", tool),
         page("/leave-out", "leave-out", leave_out),
+        site.trials("/tools/{name:path}"),
         write("/leave-out", LEAST, left_out),
         write("/retry/{server_id:path}", "operate", retry),
     ]
@@ -120,6 +124,22 @@ class _Site:
             return response
 
         return Route(PATH + path, PageEndpoint(self._listener, handler, needs=needs), methods=["POST"])
+
+    def trials(self, path: str) -> Route:
+        """Return the route of the forms that call a tool."""
+
+        async def handler(request: Request, caller: Caller) -> Response:
+            form = await checked_form(request, caller, self._listener, self._kept)
+            asked = await anyio.to_thread.run_sync(self._asked, request, caller)
+            shown = await run_in_thread(caller.name, shown_tool, asked)
+            outcome = None
+            if shown is not None:
+                schema, encoding = schema_of(shown.tool.definition), self._catalogue.encoding
+                outcome = await trial(request, form, shown.serving.name, schema, encoding)
+            page = await run_in_thread(caller.name, tool, asked, outcome)
+            return await anyio.to_thread.run_sync(self._rendered, page, "tool", caller)
+
+        return Route(PATH + path, PageEndpoint(self._listener, handler, needs="tools:call"), methods=["POST"])
 
     def _asked(self, request: Request, caller: Caller) -> PageRequest:
         return PageRequest(

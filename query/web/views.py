@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import structlog
 from pydantic import ValidationError
 
-from query.answers.answer import first_sentence, share, summary
-from query.find import find_tool
-from query.replicas import Replicated, servings
-from query.search.request import FindRequest
-from query.servers import ServerRow, servers_for
+from query.answers.answer import first_sentence, share
+from query.servers import servers_for
 from query.tools.list_available_tools import tools_of
 from query.toolsets.advice import AdviceRequest, advice_for
-from query.toolsets.offers import NOTHING
-from query.usage.report import is_unrestricted, use_of_tool
+from query.usage.report import is_unrestricted
 from query.usage.usage import days_of, today
 from query.web.changes import DONE
 from query.web.charts import Chart, chart
@@ -35,27 +31,20 @@ from query.web.page import (
     savings_report,
 )
 from query.web.servers import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
-from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, ServerRecord
 from shared.errors import (
-    BudgetTooSmall,
     ConfigInvalid,
-    CursorInvalid,
-    CursorsUnavailable,
     ToolsetUnknown,
 )
-from shared.text.tokens import json_text
 from shared.upstream.log import last_lines
 from shared.upstream.masking import masked
 from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from query.answers.answer import FoundTool
     from query.catalogue import Catalogue
     from query.usage.report import SavingsReport
     from query.usage.usage import Usage
-    from shared.catalog import Scope, ToolDefinition
-    from shared.index.tools import ToolIndex
 
 PERIODS = (7, 30, 90)
 DEFAULT_PERIOD = PERIODS[1]
@@ -255,147 +244,6 @@ def _address(record: ServerRecord, request: PageRequest) -> str | None:
         entry = request.catalogue.operator_entry(record.server_id) if record.source == OPERATOR_SOURCE else None
     if entry is None:
         return None
-    parts = _object(masked(entry))
+    shown = masked(entry)
+    parts = cast("dict[str, Any]", shown) if isinstance(shown, dict) else {}
     return parts.get("url") or " ".join(map(str, (parts.get("command", ""), *parts.get("args", ()))))
-
-
-def tool(request: PageRequest) -> Page:
-    """Return one tool of the caller's scope, running or not."""
-    ledger, index, scope = request.catalogue.ledger, request.catalogue.pinned().index, request.caller.scope
-    ledger.refresh()
-    server_id, _, name = request.path["name"].partition(":")
-    point = point_id(server_id, name)
-    found, record = index.get([point]).get(point), ledger.record(server_id)
-    if found is None or record is None or not replace(scope, status=found.status).contains(found):
-        return message_page(404, "No such tool", "There is no tool of this name that you may see.")
-    replicated = Replicated.of(scope, ledger.replica_sets(scope))
-    # a tool that is not running has its own server alone
-    represented = replace(found, server_id=replicated.sets.representative(server_id))
-    serving = servings([represented], replicated, replicated, index)[represented.qualified_name]
-
-    def rows(server_ids: Iterable[str]) -> list[ServerRow]:
-        records = filter(None, map(ledger.record, server_ids))
-        return [ServerRow(record) for record in records]
-
-    def indented(definition: Mapping[str, Any]) -> str:
-        return json.dumps(definition, ensure_ascii=False, indent=2)
-
-    period = f"{DEFAULT_PERIOD}d"
-    use = read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
-    values: dict[str, Any] = {
-        "tool": found,
-        "does": first_sentence(found.definition.description),
-        "server": rows([server_id])[0],
-        "encoding": request.catalogue.encoding,
-        "forms": {"model": indented(found.definition.for_model()), "wire": indented(found.definition.as_object())},
-        "serving": serving,
-        "servers": rows(serving.servers),
-        "also_on": rows(serving.also_on),
-        "use": use[0] if use else None,
-        "mean_ms": use[1] if use else None,
-        "days": DEFAULT_PERIOD,
-        "near": _nearest(found, replicated.scope, index),
-        "shown": ROWS,
-    }
-    return Page("tool.html", values)
-
-
-def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:
-    """Return the tools of the scope with the nearest descriptions, and their cosines; each definition once."""
-    features = index.features_by_digest([found.digest] if found.digest else []).get(found.digest)
-    if features is None:
-        return []
-    query, others = QueryVectors(features.vectors.text), replace(scope, seen=frozenset({found.digest}))
-    (candidates,) = index.search([query], others, NEAR_DEPTH)
-    tools = index.get(list(candidates.text))
-    distinct: dict[str, tuple[IndexedTool, float]] = {}
-    for point, cosine in candidates.text.items():
-        if point in tools:
-            distinct.setdefault(tools[point].definition_id, (tools[point], cosine))
-    return list(distinct.values())[:NEAR]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRow:
-    """A tool of the answer as the catalogue has it, and the arguments of a call."""
-
-    found: FoundTool
-    tool: IndexedTool
-    summary: str
-    call: str
-
-
-def find(request: PageRequest) -> Page:
-    """Return the answer of `find_tool` beside the cost of all tools; the search is not recorded."""
-    question, cursor = request.query.get("q", "").strip(), request.query.get("cursor")
-    values: dict[str, Any] = {"question": question, "cursor": cursor, "answer": None, "problem": None}
-    if not question:
-        return Page("find.html", values)
-    catalogue = request.catalogue
-    arguments = {"tool_description": question} | ({"cursor": cursor} if cursor else {})
-    try:
-        find_request = FindRequest.model_validate(arguments)
-        catalogue.ledger.refresh()
-        offered = request.offers.cost(request.caller, catalogue.encoding) if request.offers else NOTHING
-        answer, timings = find_tool(find_request, request.caller.scope, catalogue, request.caller, offered)
-    except ValidationError as error:
-        return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
-    except (CursorInvalid, BudgetTooSmall) as error:
-        return Page("find.html", values | {"problem": str(error)}, 400)
-    except CursorsUnavailable as error:
-        _log.warning("cursor_store_unavailable", reason=str(error))
-        return Page("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
-    values |= {
-        "answer": answer,
-        "arguments": json.dumps(arguments, ensure_ascii=False, indent=2),
-        "text": json_text(answer.as_object()),
-        "rows": _found_rows(answer.tools, catalogue.pinned().index),
-        "timings": timings,
-        "encoding": catalogue.encoding,
-    }
-    return Page("find.html", values)
-
-
-def _found_rows(found: Sequence[FoundTool], index: ToolIndex) -> list[FoundRow]:
-    """Return the rows of these tools, without those removed since the search."""
-    points = [point_id(*each.first_server) for each in found]
-    tools = index.get(points)
-    return [
-        FoundRow(each, tools[point], summary(tools[point].definition), call_example(each.name, tools[point].definition))
-        for each, point in zip(found, points, strict=True)
-        if point in tools
-    ]
-
-
-_BY_TYPE: Mapping[str, object] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
-
-
-def call_example(name: str, definition: ToolDefinition) -> str:
-    """Return the arguments of `call_tool` as JSON, with the required parameters of the tool to be filled in.
-
-    Each value is one that the schema names, or the smallest one of its type. `name` is the tool's name for calls.
-    """
-    schema = _object(definition.as_object().get("inputSchema"))
-    properties, required = _object(schema.get("properties")), schema.get("required")
-    names = cast("list[object]", required) if isinstance(required, list) else []
-    parameters = {each: _example(each, _object(properties.get(each))) for each in names if isinstance(each, str)}
-    return json.dumps({"tool_name": name, "parameters": parameters}, ensure_ascii=False, indent=2)
-
-
-def _example(name: str, schema: Mapping[str, Any]) -> object:
-    for key in ("default", "const"):
-        if key in schema:
-            return schema[key]
-    for key in ("enum", "examples"):
-        if isinstance(schema.get(key), list) and schema[key]:
-            return schema[key][0]
-    declared = schema.get("type")
-    if declared == "array" and schema.get("minItems"):
-        return [_example(name, _object(schema.get("items")))]
-    if declared in ("integer", "number") and isinstance(schema.get("minimum"), int | float):
-        return schema["minimum"]
-    return _BY_TYPE.get(declared, f"<{name}>") if isinstance(declared, str) else f"<{name}>"
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -18,9 +18,9 @@ from query.caller import ANYONE
 from query.catalogue import Catalogue, recorded
 from query.records import Ledger
 from query.usage.usage import Usage, today
+from query.web.find import find
 from query.web.overview import overview
 from query.web.page import CONTENT_SECURITY_POLICY, LIVE_POLICY, PageRequest, render
-from query.web.views import find
 from shared.catalog import Endpoint, RejectedTool, ServerRecord
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FollowedConfig
