@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse, Response
 
+from query import definitions
 from query.web.page import Page, PageRequest, message_page, part_of_path
+from shared.errors import ToolNotFound
 
 if TYPE_CHECKING:
     from query.web.writes import Form
@@ -33,12 +35,27 @@ def retry(request: PageRequest, form: Form) -> Page | Response:
     return done(f"/ui/servers/{part_of_path(server_id)}", "requested")
 
 
+def accept(request: PageRequest, form: Form) -> Page | Response:
+    """Accept the changed definitions of a server that the form names with the digests which its page has shown."""
+    server_id, intents = request.path["server_id"], request.catalogue.intents
+    if intents is None or request.means.resync is None:
+        return message_page(503, "Not accepted", NOT_HERE)
+    try:
+        accepted = definitions.accept(intents, server_id, form.get("tool", [""]))
+    except ToolNotFound as error:  # it changed again while the page was open
+        return message_page(409, "Not accepted", f"{error}.")
+    if accepted:
+        request.means.resync(server_id)
+    return done(f"/ui/servers/{part_of_path(server_id)}", "accepted")
+
+
 def done(path: str, what: str) -> Response:
     """Return a redirect to a page that says what was done, one of `DONE`."""
     return RedirectResponse(f"{path}?done={what}", HTTPStatus.SEE_OTHER)
 
 
 DONE: Mapping[str, str] = {
+    "accepted": "Accepted: its tools follow in a moment.",
     "left-out": "Written: the tools leave the lists in a moment.",
     "requested": "Requested: its listing follows in a moment. Load this page again to see it.",
 }

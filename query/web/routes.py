@@ -21,7 +21,7 @@ from query.caller import is_operator
 from query.endpoint import LEAST, Endpoint
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
-from query.web.changes import retry
+from query.web.changes import accept, retry
 from query.web.feed import feed
 from query.web.find import find
 from query.web.overview import overview
@@ -76,6 +76,7 @@ def page_routes(catalogue: Catalogue, listener: HttpListener, means: Means = NO_
         page("/leave-out", "leave-out", leave_out),
         site.trials("/tools/{name:path}"),
         write("/leave-out", LEAST, left_out),
+        write("/accept/{server_id:path}", "operate", accept),
         write("/retry/{server_id:path}", "operate", retry),
     ]
 

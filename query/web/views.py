@@ -20,6 +20,7 @@ from query.usage.report import is_unrestricted
 from query.usage.usage import days_of, today
 from query.web.changes import DONE
 from query.web.charts import Chart, chart
+from query.web.difference import changes_of
 from query.web.page import (
     ROWS,
     Page,
@@ -167,6 +168,8 @@ def server(request: PageRequest) -> Page:
         "entry_file": str(request.means.config_file or "") if is_editable else "",
         "resync_command": f"toolscale resync {shlex.quote(record.server_id)}",
         "logs_command": f"toolscale logs {shlex.quote(record.server_id)}",
+        "changes": changes_of(record, request),
+        "may_accept": request.means.resync is not None,
         "done": DONE.get(request.query.get("done", "")),
         "tools": [
             {
