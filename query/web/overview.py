@@ -56,6 +56,7 @@ def overview(request: PageRequest) -> Page:
     values: dict[str, Any] = {
         "servers": table,
         "saved": saved_of(report) if report else None,
+        "price": request.price,
         "map": _map(request, table),
         "problems": problems,
         "kinds": kinds_of(problems),

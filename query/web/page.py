@@ -95,6 +95,8 @@ class PageRequest:
     largest: LargestTools | None = None
     tools: Sequence[str] = ()
     """Qualified names in the query string."""
+    price: float | None = None
+    """What the person pays for a million tokens, in a currency of their own; None if unknown."""
 
 
 HTML = "text/html; charset=utf-8"
@@ -179,6 +181,11 @@ def number(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def money(tokens: int, price: float) -> str:
+    """Return what tokens cost at a price for a million."""
+    return f"{tokens * price / 1e6:,.2f}"
+
+
 def percent(part: float | None) -> str:
     """Return a part of 1 as 12.3 %, or a dash if unknown."""
     return UNKNOWN if part is None else f"{100 * part:.1f} %"
@@ -221,7 +228,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (cut, lines, number, percent, size, age, ahead, moment, machine_moment, short, part_of_path)
+    filters = (cut, lines, money, number, percent, size, age, ahead, moment, machine_moment, short, part_of_path)
     untyped: Any = made  # jinja2 types its filters and globals too narrowly
     untyped.filters.update({function.__name__: function for function in filters})
     untyped.globals.update(version=importlib.metadata.version("toolscale"))

@@ -24,6 +24,7 @@ from query.turns import run_in_thread
 from query.web.changes import accept, retry
 from query.web.feed import feed
 from query.web.find import find
+from query.web.money import price_of
 from query.web.overview import overview
 from query.web.page import HEADERS, HTML, NO_MEANS, Means, Page, PageRequest, View, message_page, render
 from query.web.tool import schema_of, shown_tool, tool
@@ -154,6 +155,7 @@ class _Site:
             self._means,
             self._largest,
             request.query_params.getlist("tool"),
+            price_of(request.query_params, request.cookies),
         )
 
     def _rendered(self, found: Page | Response, name: str, caller: Caller) -> Response:

@@ -19,8 +19,9 @@ from query.toolsets.advice import AdviceRequest, advice_for
 from query.usage.report import is_unrestricted
 from query.usage.usage import days_of, today
 from query.web.changes import DONE
-from query.web.charts import Chart, chart
+from query.web.charts import chart
 from query.web.difference import changes_of
+from query.web.money import kept_price
 from query.web.page import (
     ROWS,
     Page,
@@ -59,27 +60,33 @@ NEAR_DEPTH = 40
 _log = structlog.get_logger()
 
 
-def savings_charts(report: SavingsReport | None) -> dict[str, Chart | None]:
-    """Return the charts of a report; None without a report."""
-    if report is None:
-        return {"saved_chart": None, "context_chart": None}
-    saved = {day.day: day.net_tokens_saved for day in report.by_day}
-    held = {day.day: day.tokens for day in report.catalogue}
-    return {
-        "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),
-        # a caller with groups or a toolset gets no size of the catalogue
-        "context_chart": chart(held, report.first_day, report.last_day, missing=None) if held else None,
-    }
-
-
 def history(request: PageRequest) -> Page:
     """Return savings, calls and the context's cost by day, and usage by server and tool."""
     requested = request.query.get("days", "")
     days = int(requested) if requested in map(str, PERIODS) else DEFAULT_PERIOD
     report = savings_report(request, days)
     server_ids = {record.server_id for record in request.catalogue.ledger.known(request.caller.scope)}
-    values = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
-    return Page("history.html", values | savings_charts(report))
+    values: dict[str, Any] = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
+    headers = kept_price(request.query["price"]) if "price" in request.query else {}
+    return Page("history.html", values | _by_day(report) | {"price": request.price}, headers=headers)
+
+
+def _by_day(report: SavingsReport | None) -> dict[str, Any]:
+    """Return the charts of a report, and the net of today beside the mean of the days before; None without them."""
+    if report is None:
+        return {"saved_chart": None, "context_chart": None, "today": None, "mean": None}
+    first, last = report.first_day, report.last_day
+    saved = {day.day: day.net_tokens_saved for day in report.by_day}
+    spent = {day.day: day.listed_tokens + day.answer_tokens for day in report.by_day}
+    held = {day.day: day.tokens for day in report.catalogue}
+    before = [net for day, net in saved.items() if day < last]
+    return {
+        "saved_chart": chart(saved, first, last, missing=0, costs=spent),
+        # a caller with groups or a toolset gets no size of the catalogue
+        "context_chart": chart(held, first, last, missing=None) if held else None,
+        "today": saved.get(last, 0),
+        "mean": round(sum(before) / len(before)) if before else None,
+    }
 
 
 def advice(request: PageRequest) -> Page:
