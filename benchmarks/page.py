@@ -58,6 +58,8 @@ SEED = 7
 TOOL = definitions(server_id(1), 1, SEED)[0]["name"]
 PAGES = {
     "overview": "/ui",
+    "feed": "/ui/feed",
+    "tools": "/ui/tools",
     "servers": "/ui/servers",
     "servers, filtered": "/ui/servers?q=a&label=env%3Dprod&sort=name&order=desc",
     "server": f"/ui/servers/{server_id(1)}",

@@ -49,7 +49,7 @@ def tools(request: PageRequest) -> Page:
     values: dict[str, Any] = {
         "servers": table,
         "map": None if server_id or not table.tools else tool_map(largest, table, calls),
-        "tools": [(tool, first_sentence(tool.does), calls and calls.get(tool.key, 0)) for tool in rows],
+        "tools": [(tool, first_sentence(tool.does), None if calls is None else calls.get(tool.key, 0)) for tool in rows],
         "has_calls": calls is not None,
         "call_days": CALL_DAYS,
         "widest": listed[0].tokens if listed else 0,

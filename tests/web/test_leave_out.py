@@ -95,6 +95,12 @@ async def test_the_list_has_the_largest_tools_first_and_those_without_calls_alon
     assert of_git == ["git:log", "git:push"]
 
 
+async def test_the_list_needs_no_call_and_no_history(usage: Usage) -> None:
+    for kept in (usage, None):
+        async with http_client(Site(usage=kept).app) as http:
+            assert (await http.get("/ui/tools")).status_code == 200
+
+
 # --- the confirmation ---
 
 

@@ -33,16 +33,21 @@ if (feed) {
 
 for (const map of document.querySelectorAll("figure.map")) {
   const words = map.querySelector(".pointed");
+  let wasNamed = false;
+  const nameOf = event => event.target.closest("a.tile")?.getAttribute("aria-label");
   const point = event => {
-    const tile = event.target.closest("a.tile");
-    if (tile) words.textContent = tile.getAttribute("aria-label");
-    return tile;
+    if (event.pointerType !== "touch") words.textContent = nameOf(event) ?? words.textContent;
   };
   map.addEventListener("pointerover", point);
   map.addEventListener("focusin", point);
   // a finger cannot point: the first tap names a box, the second opens it
+  map.addEventListener("pointerdown", event => {
+    wasNamed = words.textContent === nameOf(event);
+  });
   map.addEventListener("click", event => {
-    const before = words.textContent;
-    if (event.pointerType === "touch" && point(event) && words.textContent !== before) event.preventDefault();
+    const name = nameOf(event);
+    if (event.pointerType !== "touch" || !name || wasNamed) return;
+    words.textContent = name;
+    event.preventDefault();
   });
 }
