@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from query.usage.usage import OTHERS, TOOLS_LIST, CatalogueSize, Counts, RowKey, Rows, Usage, days_of, today
+from query.usage.usage import (
+    OTHERS,
+    TOOLS_LIST,
+    CatalogueSize,
+    Counts,
+    RowKey,
+    Rows,
+    Usage,
+    days_between,
+    days_of,
+    today,
+)
 from shared.catalog import point_id
 from shared.text.tokens import PROFILE, Profile
 
@@ -24,6 +35,12 @@ if TYPE_CHECKING:
     from shared.index.tools import ToolIndex
 
 SHOWN = 20
+
+# All that the totals are computed from.
+_OWN_COUNTERS = (
+    *("answers", "tokens", "bytes", "baseline_tokens", "baseline_tools"),
+    *("tokens_saved", "searches", "found_nothing"),
+)
 
 K = TypeVar("K")
 
@@ -175,6 +192,28 @@ def report_for(caller: Caller, period: str, usage: Usage, index: ToolIndex) -> S
         and (scope.within is None or scope.within.admits(tool.server_id, tool.definition.name))
     }
     return report(own, first, last, lambda key: (key.server, key.tool) in visible)
+
+
+def totals_for(caller: Caller, days: int, usage: Usage) -> tuple[Totals, int]:
+    """Return the totals of the last days within the caller's scope, and the number of days since the first known one.
+
+    They are those of `report_for`, without a read of the rows of servers' tools, of which there are many more.
+
+    Raises:
+        HistoryUnavailable: the store did not answer.
+    """
+    first, last = days_of(f"{days}d", today())
+    sees_all = is_unrestricted(caller)
+    own = {
+        RowKey(day, *use): counts
+        for day in days_between(first, last)
+        for use, counts in usage.sums(day, day, _OWN_COUNTERS, [""]).items()
+        if sees_all or use[0] == caller.name
+    }
+    by_day = _days({key: counts for key, counts in own.items() if key.tool})
+    known = [*by_day, *(usage.sizes(first, last) if sees_all else ())]
+    total = Totals.model_validate(_together(by_day.values()))
+    return total, (last - min(known)).days + 1 if known else 0
 
 
 def use_of_tool(

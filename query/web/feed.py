@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from query.servers import ServerRow, servers_for
+from query.servers import ServerRow
 from query.usage.report import is_unrestricted
-from query.web.page import Page
+from query.web.page import Page, servers_of
 
 if TYPE_CHECKING:
     from query.servers import ServerTable
@@ -53,7 +54,7 @@ class FeedLine:
 
 def feed_lines(request: PageRequest, table: ServerTable) -> Sequence[FeedLine]:
     """Return the events of servers and calls that the caller may see, those that go on first, then the latest."""
-    of_servers = nlargest(MOST_SERVERS, (_of_server(row) for row in table.rows), key=_time)
+    of_servers = [FeedLine(_time_of(row), row) for row in nlargest(MOST_SERVERS, table.rows, key=_latest)]
     caller = None if is_unrestricted(request.caller) else request.caller.name
     of_calls = (FeedLine(call.at_s, call=call) for call in islice(request.catalogue.last_calls.of(caller), MOST_CALLS))
     return sorted([*of_servers, *of_calls], key=_time, reverse=True)
@@ -61,7 +62,7 @@ def feed_lines(request: PageRequest, table: ServerTable) -> Sequence[FeedLine]:
 
 def feed(request: PageRequest) -> Page:
     """Return the feed alone, for a page that has it already."""
-    return Page("feed.html", feed_values(request, servers_for(request.caller, request.catalogue)))
+    return Page("feed.html", feed_values(request, servers_of(request)))
 
 
 def feed_values(request: PageRequest, table: ServerTable) -> dict[str, object]:
@@ -70,13 +71,19 @@ def feed_values(request: PageRequest, table: ServerTable) -> dict[str, object]:
     return {"lines_of_feed": feed_lines(request, table), "view": view, "now": time.time()}
 
 
-def _of_server(row: ServerRow) -> FeedLine:
+def _time_of(row: ServerRow) -> float | None:
     record = row.record
     if record.state in ("waiting", "installing"):
-        return FeedLine(None, row)
-    at_s = record.stopped_at if record.status == "stopped" else record.stale_since or record.last_listed_at
-    return FeedLine(at_s or 0.0, row)
+        return None
+    if record.status == "stopped":
+        return record.stopped_at or 0.0
+    return record.stale_since or record.last_listed_at or 0.0
+
+
+def _latest(row: ServerRow) -> float:
+    at_s = _time_of(row)
+    return math.inf if at_s is None else at_s
 
 
 def _time(line: FeedLine) -> float:
-    return float("inf") if line.at_s is None else line.at_s
+    return math.inf if line.at_s is None else line.at_s

@@ -6,20 +6,17 @@ import json
 import shlex
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from query.caller import ANYONE
 from query.listener import MCP_PATH
-from query.servers import ServerRow, ServerTable, servers_for
+from query.servers import ServerRow, ServerTable
 from query.usage.recent_calls import DAYS as CALL_DAYS
-from query.usage.report import is_unrestricted
+from query.usage.report import is_unrestricted, totals_for
 from query.web.feed import feed_values
-from query.web.page import Page, PageRequest, followed_config, read_usage, savings_report
+from query.web.page import Page, PageRequest, followed_config, read_usage, servers_of
 from query.web.tool_map import calls_of, tool_map
 from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
-
-if TYPE_CHECKING:
-    from query.usage.report import SavingsReport
 
 DAYS = 14
 MOST_PROBLEMS = 8
@@ -48,14 +45,13 @@ class Saved:
 
 def overview(request: PageRequest) -> Page:
     """Return the first screen."""
-    table = servers_for(request.caller, request.catalogue)
-    report = savings_report(request, DAYS)
+    table = servers_of(request)
     url, needs_token = request.address + MCP_PATH, request.caller is not ANYONE
     is_large = request.catalogue.index_is_embedded and table.tools > EMBEDDED_MAX_ADVISED_TOOLS
     problems = [row for row in table.rows if row.needs_attention]
     values: dict[str, Any] = {
         "servers": table,
-        "saved": saved_of(report) if report else None,
+        "saved": _saved(request),
         "price": request.price,
         "map": _map(request, table),
         "problems": problems,
@@ -74,11 +70,11 @@ def overview(request: PageRequest) -> Page:
     )
 
 
-def saved_of(report: SavingsReport) -> Saved:
-    """Return the sums of a report, and the days since the first one with figures, today included."""
-    totals = report.totals
-    known = [row.day for row in (*report.by_day, *report.catalogue)]
-    days = (report.last_day - min(known)).days + 1 if known else 0
+def _saved(request: PageRequest) -> Saved | None:
+    found = read_usage(request, lambda usage: totals_for(request.caller, DAYS, usage))
+    if found is None:
+        return None
+    totals, days = found
     return Saved(totals.baseline_tokens, totals.listed_tokens + totals.answer_tokens, totals.contexts, days)
 
 

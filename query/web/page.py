@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from query.servers import servers_for
 from query.usage.report import is_unrestricted, report_for
 from shared.amounts import ahead, size, span
 from shared.errors import HistoryUnavailable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from query.caller import Caller
     from query.catalogue import Catalogue
+    from query.servers import ServerTable, ServerTables
     from query.toolsets.offers import Offers
     from query.usage.report import SavingsReport
     from query.usage.usage import Usage
@@ -93,6 +95,7 @@ class PageRequest:
     may_operate: bool = False
     means: Means = field(default_factory=lambda: NO_MEANS)
     largest: LargestTools | None = None
+    tables: ServerTables | None = None
     tools: Sequence[str] = ()
     """Qualified names in the query string."""
     price: float | None = None
@@ -136,6 +139,15 @@ def render(page: Page, token: Callable[[], str] = str, **values: object) -> Resp
     html = _TEMPLATES.get_template(page.template).render(**page.values, **values, token=token, live=page.live)
     policy = {"Content-Security-Policy": LIVE_POLICY} if page.live else {}
     return Response(html.encode(), page.status, {**PAGE_HEADERS, **policy, **page.headers}, HTML)
+
+
+def servers_of(request: PageRequest) -> ServerTable:
+    """Return the servers of the caller's scope.
+
+    Raises:
+        IndexUnavailable: the index did not answer.
+    """
+    return request.tables.of(request.caller) if request.tables else servers_for(request.caller, request.catalogue)
 
 
 def followed_config(request: PageRequest) -> FollowedConfig | None:

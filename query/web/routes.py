@@ -19,6 +19,7 @@ from typing_extensions import override
 from query.auth.authentication import bearer_or_basic_token
 from query.caller import is_operator
 from query.endpoint import LEAST, Endpoint
+from query.servers import ServerTables
 from query.toolsets.offers import Offers, with_toolset_scope
 from query.turns import run_in_thread
 from query.web.changes import accept, retry
@@ -87,7 +88,7 @@ class _Site:
 
     def __init__(self, catalogue: Catalogue, listener: HttpListener, means: Means) -> None:
         self._catalogue, self._listener, self._means = catalogue, listener, means
-        self._largest = LargestTools(catalogue)
+        self._largest, self._tables = LargestTools(catalogue), ServerTables(catalogue)
         self._offers, self._kept, self._is_local = (
             Offers(catalogue),
             catalogue.response_policy.kept,
@@ -154,6 +155,7 @@ class _Site:
             is_operator(request, caller, is_local=self._is_local),
             self._means,
             self._largest,
+            self._tables,
             request.query_params.getlist("tool"),
             price_of(request.query_params, request.cookies),
         )

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from query.kept import Recent
@@ -13,6 +14,7 @@ from query.tools.list_available_tools import tools_of
 from query.usage.recent_calls import DAYS
 from query.usage.report import is_unrestricted
 from query.usage.usage import today
+from query.web.page import cut, part_of_path
 from query.web.treemap import Area, squarified
 
 if TYPE_CHECKING:
@@ -62,6 +64,29 @@ class Tile:
     use: str = ""
     is_on_top: bool = False
     """Whether the name of its server is drawn over it."""
+
+    @property
+    def label(self) -> str:
+        """Return what the tile is, and what it costs."""
+        tokens = f"{self.tokens:,} tokens"
+        if not self.server_id:
+            return f"{self.tools:,} tools of all other servers, {tokens}"
+        if not self.name:
+            others = "1 other tool" if self.tools == 1 else f"{self.tools:,} other tools"
+            return f"{others} of {cut(self.server_id, 80)}, {tokens}"
+        used = {None: "", 0: f", never called in {DAYS} days", 1: f", 1 call in {DAYS} days"}
+        return f"{cut(self.server_id, 80)}:{cut(self.name, 200)}, {tokens}" + used.get(
+            self.calls, f", {self.calls or 0:,} calls in {DAYS} days"
+        )
+
+    @property
+    def path(self) -> str:
+        """Return the address that it opens."""
+        if not self.server_id:
+            return "/ui/servers"
+        if not self.name:
+            return f"/ui/tools?server={part_of_path(self.server_id)}"
+        return f"/ui/tools/{part_of_path(f'{self.server_id}:{self.name}')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +161,8 @@ class LargestTools:
 
 def by_cost(table: ServerTable) -> list[SetRow]:
     """Return the servers whose tools can be found, of replicas one, the most expensive first."""
-    listed = (of_set for of_set in table.sets if of_set.tokens_of_one)
-    return sorted(listed, key=lambda of_set: (-of_set.tokens_of_one, of_set.server_id))
+    costs = ((-of_set.tokens_of_one, of_set.server_id, of_set) for of_set in table.sets)
+    return [of_set for cost, _, of_set in sorted(costs, key=itemgetter(0, 1)) if cost]
 
 
 def calls_of(usage: Usage, caller: Caller, table: ServerTable) -> Calls:

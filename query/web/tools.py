@@ -11,11 +11,10 @@ from urllib.parse import urlencode
 from pydantic import ValidationError
 
 from query.answers.answer import first_sentence
-from query.servers import servers_for
 from query.tools.list_available_tools import tools_of
 from query.usage.recent_calls import DAYS as CALL_DAYS
 from query.web.changes import DONE, done
-from query.web.page import Page, PageRequest, message_page, page_of_rows, read_usage
+from query.web.page import Page, PageRequest, message_page, page_of_rows, read_usage, servers_of
 from query.web.tool_map import MappedTool, Tool, calls_of, tool_map
 from shared.catalog import OPERATOR_SOURCE, point_id
 from shared.errors import ConfigInvalid
@@ -38,7 +37,7 @@ NO_TOOL = "No tool was chosen, or none of them may be seen by you."
 def tools(request: PageRequest) -> Page:
     """Return the map, and the list of the largest tools, or of all tools of a server."""
     assert request.largest
-    table = servers_for(request.caller, request.catalogue)
+    table = servers_of(request)
     calls = read_usage(request, lambda usage: calls_of(usage, request.caller, table))
     server_id, only_unused = request.query.get("server", ""), bool(request.query.get("unused"))
     largest = request.largest.of(request.caller, table)
@@ -46,11 +45,14 @@ def tools(request: PageRequest) -> Page:
     if only_unused and calls is not None:
         listed = [tool for tool in listed if not calls.get(tool.key)]
     rows, pages = page_of_rows(list(listed), request)
+    has_calls = calls is not None
     values: dict[str, Any] = {
         "servers": table,
         "map": None if server_id or not table.tools else tool_map(largest, table, calls),
-        "tools": [(tool, first_sentence(tool.does), None if calls is None else calls.get(tool.key, 0)) for tool in rows],
-        "has_calls": calls is not None,
+        "tools": [
+            (tool, first_sentence(tool.does), None if calls is None else calls.get(tool.key, 0)) for tool in rows
+        ],
+        "has_calls": has_calls,
         "call_days": CALL_DAYS,
         "widest": listed[0].tokens if listed else 0,
         "found": len(listed),
@@ -143,7 +145,7 @@ def _exclude(request: PageRequest, chosen: Chosen) -> None:
 
 def _chosen(request: PageRequest, names: Iterable[str]) -> Chosen:
     """Return the named tools that the caller sees."""
-    catalogue, table = request.catalogue, servers_for(request.caller, request.catalogue)
+    catalogue, table = request.catalogue, servers_of(request)
     sets = {row.record.server_id: of_set for of_set in table.sets for row in of_set.rows}
     keys: list[Tool] = [(server, tool) for server, _, tool in (name.partition(":") for name in names)][:MOST_LEFT_OUT]
     found = catalogue.pinned().index.get([point_id(*key) for key in keys])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 RATIO = 1.6
 """Width by height of the drawing on a desk; areas stay right in any other."""
 # What rounding leaves of a side is at least this, so that nothing is divided by zero.
@@ -20,6 +22,12 @@ class Area:
     width: float = 100.0
     height: float = 100.0
 
+    @property
+    def place(self) -> Markup:
+        """Return the attributes of an element of this area, as SVG has them."""
+        sides = f'width="{self.width:.2f}%" height="{self.height:.2f}%"'
+        return Markup(f'x="{self.x:.2f}%" y="{self.y:.2f}%" {sides}')  # noqa: S704  # of numbers alone
+
 
 def squarified(weights: Sequence[float], within: Area) -> list[Area]:
     """Return an area for each weight, in their order; they fill `within`, nearly as squares.
@@ -32,21 +40,27 @@ def squarified(weights: Sequence[float], within: Area) -> list[Area]:
         scale = left.width * left.height / sum(weights[start:])
         is_wide = left.width * RATIO >= left.height
         side = left.height if is_wide else left.width * RATIO
-        end = start + 1
-        while end < len(weights) and _worst(weights[start : end + 1], side, scale * RATIO) <= _worst(
-            weights[start:end], side, scale * RATIO
-        ):
-            end += 1
+        end, total = start + 1, weights[start]
+        while end < len(weights):
+            wider = total + weights[end]
+            # the largest weight of a row is its first, the smallest its last
+            before, after = (
+                _worst(weights[start], last, of_row, side, scale * RATIO)
+                for last, of_row in ((weights[end - 1], total), (weights[end], wider))
+            )
+            if after > before:
+                break
+            end, total = end + 1, wider
         row, left = _row(weights[start:end], left, scale, is_column=is_wide)
         areas += row
         start = end
     return areas
 
 
-def _worst(row: Sequence[float], side: float, scale: float) -> float:
-    """Return the ratio of the least square rectangle in a row along a side."""
-    total = sum(row) * scale
-    return max(side * side * row[0] * scale / total**2, total**2 / (side * side * row[-1] * scale))
+def _worst(largest: float, smallest: float, total: float, side: float, scale: float) -> float:
+    """Return the ratio of the least square rectangle in a row of this total along a side."""
+    breadth = total * scale / side
+    return max(largest * scale / breadth**2, breadth**2 / (smallest * scale))
 
 
 def _row(row: Sequence[float], left: Area, scale: float, *, is_column: bool) -> tuple[list[Area], Area]:

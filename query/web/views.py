@@ -13,7 +13,6 @@ import structlog
 from pydantic import ValidationError
 
 from query.answers.answer import first_sentence, share
-from query.servers import servers_for
 from query.tools.list_available_tools import tools_of
 from query.toolsets.advice import AdviceRequest, advice_for
 from query.usage.report import is_unrestricted
@@ -31,6 +30,7 @@ from query.web.page import (
     page_of_rows,
     read_usage,
     savings_report,
+    servers_of,
 )
 from query.web.servers import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, ServerRecord
@@ -112,7 +112,7 @@ def advice(request: PageRequest) -> Page:
 
 def servers(request: PageRequest) -> Page:
     """Return the servers that the filters admit, replicas in one row, the most expensive first or as requested."""
-    table, query = servers_for(request.caller, request.catalogue), table_query(request)
+    table, query = servers_of(request), table_query(request)
     found, counts = query.applied(table.sets)
     sets, pages = page_of_rows(found, request)
 
@@ -139,7 +139,7 @@ def servers(request: PageRequest) -> Page:
 
 def server(request: PageRequest) -> Page:
     """Return one server with its tools, the most expensive first."""
-    catalogue, table = request.catalogue, servers_for(request.caller, request.catalogue)
+    catalogue, table = request.catalogue, servers_of(request)
     encoding = table.encoding
     row = table.row(request.path["server_id"])
     if row is None:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.usage.usage import TOOLS_LIST, RowKey, Usage, today
+from query.caller import ANYONE, Caller
+from query.usage.report import report_for, totals_for
+from query.usage.usage import TOOLS_LIST, CatalogueSize, RowKey, Usage, today
 from query.web.money import COOKIE, HIGHEST, price_of
-from tests.support.fakes import make_tool
+from tests.support.fakes import FakeIndex, make_tool
 from tests.support.filled import index_of
 from tests.support.http_callers import app_of, http_client
 from tests.support.pages import text
@@ -76,3 +78,20 @@ async def test_money_is_shown_at_the_price_of_the_person_which_only_the_browser_
 def test_any_text_is_a_price_above_zero_or_none(text: str) -> None:
     for price in (price_of({"price": text}, {}), price_of({}, {COOKIE: text})):
         assert price is None or 0 < price <= HIGHEST
+
+
+@pytest.mark.parametrize("caller", [ANYONE, Caller("ann", groups=frozenset({"team"}))], ids=["all", "own"])
+def test_the_first_screen_and_the_report_have_the_same_totals(usage: Usage, caller: Caller) -> None:
+    for back, name in ((0, "ann"), (1, "bob"), (5, "ann"), (40, "ann")):
+        day = today() - timedelta(days=back)
+        listed = {"answers": 3, "tokens": 90, "baseline_tokens": 9_000 + back, "baseline_tools": 7, "bytes": 5}
+        answered = {"answers": 2, "tokens": 40, "bytes": 8, "tokens_saved": 700, "searches": 2, "found_nothing": 1}
+        usage.add({RowKey(day, name, "", TOOLS_LIST): listed, RowKey(day, name, "", "find_tool"): answered})
+        usage.add({RowKey(day, name, "s", "t"): {"calls": 4, "answers": 1, "bytes": 9}})
+    usage.put_size(today() - timedelta(days=9), CatalogueSize(1, 2, 3))
+
+    totals, days = totals_for(caller, 14, usage)
+
+    assert totals == report_for(caller, "14d", usage, FakeIndex()).totals
+    assert totals.contexts > 0
+    assert days == (10 if caller is ANYONE else 6)
