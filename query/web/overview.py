@@ -55,7 +55,8 @@ def overview(request: PageRequest) -> Page:
         "price": request.price,
         "map": _map(request, table),
         "problems": problems,
-        "kinds": kinds_of(problems),
+        "kinds": Counter(map(kind_of, problems)),
+        "kind_of": kind_of,
         "shown": MOST_PROBLEMS,
         "call_days": CALL_DAYS,
         "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if is_large else None,
@@ -65,9 +66,8 @@ def overview(request: PageRequest) -> Page:
         "config": client_config(url, needs_token=needs_token),
         "needs_token": needs_token,
     }
-    return Page(
-        "overview.html", values | {"kinds": kinds_of(values["problems"])} | feed_values(request, table), live=True
-    )
+    values |= {"kinds": Counter(map(kind_of, problems)), "kind_of": kind_of}
+    return Page("overview.html", values | feed_values(request, table), live=True)
 
 
 def _saved(request: PageRequest) -> Saved | None:
@@ -78,15 +78,11 @@ def _saved(request: PageRequest) -> Saved | None:
     return Saved(totals.baseline_tokens, totals.listed_tokens + totals.answer_tokens, totals.contexts, days)
 
 
-def kinds_of(problems: list[ServerRow]) -> Counter[str]:
-    """Return the number of servers with each kind of problem, the first kind that fits."""
-    kinds: Counter[str] = Counter()
-    for row in problems:
-        if row.state in ("failing", "stale", "quarantined", "sign-in"):
-            kinds[row.state] += 1
-        else:
-            kinds["changed" if row.record.unaccepted else "unusable"] += 1
-    return kinds
+def kind_of(row: ServerRow) -> str:
+    """Return the kind of a server's problem: its state, else `changed` or `unusable` tools."""
+    if row.state in ("failing", "stale", "quarantined", "sign-in"):
+        return row.state
+    return "changed" if row.record.unaccepted else "unusable"
 
 
 def _map(request: PageRequest, table: ServerTable) -> object:

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from query.web.writes import Form
     from shared.catalog import Encoding
 
+Json = dict[str, Any]
+
 _REVISION = MODERN_PROTOCOL_VERSIONS[-1]
-_META = {
+_META: Json = {
     PROTOCOL_VERSION_META_KEY: _REVISION,
     # as a command: a call of a person costs no agent tokens
     CLIENT_INFO_META_KEY: {"name": COMMAND_LINE, "version": "page"},
@@ -43,8 +45,6 @@ _HEADERS = {
     "mcp-method": "tools/call",
     "mcp-name": CALL_TOOL_NAME,
 }
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,8 @@ async def trial(request: Request, form: Form, name: str, schema: object, encodin
         message = str(cast("Json", answer["error"]).get("message", answer["error"]))
         return Trial([message], is_error=True, took_ms=took_ms, parameters=filled)
     if result.get("resultType") == "input_required":
-        questions = [
-            _question(number, key, asked) for number, (key, asked) in enumerate((result["inputRequests"] or {}).items())
-        ]
+        requests = cast("dict[str, Json]", result.get("inputRequests") or {})
+        questions = [_question(number, *each) for number, each in enumerate(requests.items())]
         return Trial((), False, questions, json.dumps(arguments), result.get("requestState") or "", took_ms, 0, filled)
     texts = _texts(result)
     tokens = counting(encoding)("\n".join(texts))

@@ -38,7 +38,7 @@ from shared.errors import (
     ConfigInvalid,
     ToolsetUnknown,
 )
-from shared.upstream.log import last_lines
+from shared.upstream.log import STARTED, last_lines
 from shared.upstream.masking import masked
 from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
@@ -52,7 +52,7 @@ PERIODS = (7, 30, 90)
 DEFAULT_PERIOD = PERIODS[1]
 MOST_CALLERS = 20
 NO_HISTORY = "No history can be read at the moment, or none is kept here."
-SHOWN_LINES = 12
+SHOWN_LINES = 20
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.
 NEAR_DEPTH = 40
@@ -213,7 +213,9 @@ def _last_lines(record: ServerRecord, request: PageRequest) -> str:
     if not request.may_operate or directory is None or record.endpoint.transport != "stdio":
         return ""
     try:
-        return "\n".join(last_lines(directory, record.server_id, SHOWN_LINES))
+        lines = last_lines(directory, record.server_id, SHOWN_LINES)
+        starts = [number for number, line in enumerate(lines) if line.startswith(STARTED)]
+        return "\n".join(lines[starts[-1] if starts else 0 :])  # of the last start alone
     except ConfigInvalid as error:
         return str(error)
 

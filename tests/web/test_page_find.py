@@ -89,7 +89,7 @@ async def test_the_hits_are_before_what_an_agent_gets_and_each_has_its_form(inde
     page = await get(index, PATH)
 
     assert page.text.index('class="hits"') < page.text.index("<pre")
-    assert re.findall(r'action="(/ui/tools/[^"]*)" method="post"', page.text) == [
+    assert re.findall(r'action="(/ui/tools/[^"]*)#try" method="post"', page.text) == [
         f"/ui/tools/{name}" for name in re.findall(r'class="name" href="/ui/tools/([^"]*)"', page.text)
     ]
 

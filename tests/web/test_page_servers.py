@@ -24,7 +24,7 @@ from query.web.page import Means, Page, PageRequest, render
 from query.web.servers import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
 from query.web.views import NextRun, next_run, server, servers, split_error
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, Endpoint, ServerRecord
-from shared.upstream.log import log_file
+from shared.upstream.log import STARTED, log_file
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -312,7 +312,8 @@ def test_a_failing_server_begins_with_the_reason_and_the_last_words_of_its_proce
 
 def test_the_log_of_a_server_is_shown_to_an_operator_alone(tmp_path: Path) -> None:
     of = catalogue(failing(endpoint=Endpoint(transport="stdio"), groups=TEAMS))
-    log_file(tmp_path, "s").write_text("".join(f"line {number}\n" for number in range(40)))
+    starts = (f"{STARTED}{start}\n" + "".join(f"line {start}{number:02}\n" for number in range(8)) for start in "abc")
+    log_file(tmp_path, "s").write_text("".join(starts))
     means = Means(log_directory=tmp_path)
 
     def seen(caller: Caller, *, may_operate: bool) -> str:
@@ -321,9 +322,10 @@ def test_the_log_of_a_server_is_shown_to_an_operator_alone(tmp_path: Path) -> No
 
     of_operator, of_team = seen(ANYONE, may_operate=True), seen(TEAM, may_operate=False)
 
-    assert "line 39" in of_operator
-    assert "line 20" not in of_operator  # the last ones
-    assert "line 39" not in of_team
+    assert "line c00" in of_operator
+    assert "line c07" in of_operator
+    assert "line b" not in of_operator  # of the last start alone
+    assert "line c" not in of_team
     assert "KeyError: TOKEN" in of_team
 
 

@@ -37,7 +37,7 @@ ECHO = "/ui/tools/s%3Aecho"
 # --- the form ---
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1, max_size=20)
-VALUES = {
+VALUES: dict[str, tuple[dict[str, Any], st.SearchStrategy[Any]]] = {
     "text": ({"type": "string"}, TEXTS),
     "body": ({"type": ["string", "null"]}, TEXTS),
     "count": ({"type": "integer"}, st.integers(-(10**9), 10**9)),

@@ -18,14 +18,20 @@ from toolscale.demo.servers import install, write_config
 def serving_demo(demo: Path, directory: Path) -> Generator[str]:
     """Yield the URL of the service; the servers are installed in `demo` where they are not yet."""
     servers = install(demo, lambda _line: None)
-    config = write_config(demo)
+    with serving(directory, write_config(demo), len(servers)) as url:
+        yield url
+
+
+@contextmanager
+def serving(directory: Path, config: Path, indexed: int = 0) -> Generator[str]:
+    """Yield the URL of a service over the servers of a file, after so many are listed."""
     composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": ""})
     command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0")
     with composition.run("serve", *command) as running:
         running.wait_for("query_service_started")
         url = re.search(r"http://127\.0\.0\.1:\d+/mcp", running.output())
         assert url, running.output()
-        running.wait_for("server_indexed", within_s=120, times=len(servers))
+        running.wait_for("server_indexed", within_s=120, times=indexed)
         yield url.group()
 
 
