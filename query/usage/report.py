@@ -8,7 +8,7 @@ clients that only list claim nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
 from heapq import nsmallest
 from typing import TYPE_CHECKING, TypeVar
@@ -41,6 +41,8 @@ _OWN_COUNTERS = (
     *("answers", "tokens", "bytes", "baseline_tokens", "baseline_tools"),
     *("tokens_saved", "searches", "found_nothing"),
 )
+
+_TOOL_COUNTERS = ("answers", "calls", "failed_calls", "bytes")
 
 K = TypeVar("K")
 
@@ -178,7 +180,7 @@ def report_for(caller: Caller, period: str, usage: Usage, index: ToolIndex) -> S
         HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
     """
     first, last = days_of(period, today())
-    rows = usage.rows(first, last)
+    rows = _rows(usage, first, last)
     if is_unrestricted(caller):
         return report(rows, first, last, sizes=usage.sizes(first, last))
     own = {key: counts for key, counts in rows.items() if key.caller == caller.name}
@@ -204,16 +206,28 @@ def totals_for(caller: Caller, days: int, usage: Usage) -> tuple[Totals, int]:
     """
     first, last = days_of(f"{days}d", today())
     sees_all = is_unrestricted(caller)
-    own = {
-        RowKey(day, *use): counts
-        for day in days_between(first, last)
-        for use, counts in usage.sums(day, day, _OWN_COUNTERS, [""]).items()
-        if sees_all or use[0] == caller.name
-    }
-    by_day = _days({key: counts for key, counts in own.items() if key.tool})
+    own = {key: counts for key, counts in _own_rows(usage, first, last) if sees_all or key.caller == caller.name}
+    by_day = _days(own)
     known = [*by_day, *(usage.sizes(first, last) if sees_all else ())]
     total = Totals.model_validate(_together(by_day.values()))
     return total, (last - min(known)).days + 1 if known else 0
+
+
+def _rows(usage: Usage, first: date, last: date) -> dict[RowKey, Counts]:
+    """Return what a report is made of: our own tools by day, and servers' tools as one sum, under the first day.
+
+    The rows of servers' tools of each day are many more, and a report shows no tool by day.
+    """
+    sums = usage.sums(first, last, _TOOL_COUNTERS).items()
+    of_servers = {RowKey(first, *use): {"answers": 0, **counts} for use, counts in sums if use[1]}
+    return of_servers | dict(_own_rows(usage, first, last))
+
+
+def _own_rows(usage: Usage, first: date, last: date) -> Iterator[tuple[RowKey, Counts]]:
+    for day in days_between(first, last):
+        for use, counts in usage.sums(day, day, _OWN_COUNTERS, [""]).items():
+            if use[2]:
+                yield RowKey(day, *use), {"answers": 0, **counts}
 
 
 def use_of_tool(

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from query import definitions
 from query.web.page import Page, PageRequest, message_page, part_of_path
-from shared.errors import ToolNotFound
+from shared.errors import EventInvalid, ToolNotFound
 
 if TYPE_CHECKING:
     from query.web.writes import Form
@@ -31,7 +31,10 @@ def retry(request: PageRequest, form: Form) -> Page | Response:
         return message_page(404, "No such server", "There is no server of this name that you may see.")
     if request.means.resync is None:
         return message_page(503, "Not requested", NOT_HERE)
-    request.means.resync(server_id)
+    try:
+        request.means.resync(server_id)
+    except EventInvalid as error:  # it was never announced: only the index knows it
+        return message_page(409, "Not requested", f"{error}.")
     return done(f"/ui/servers/{part_of_path(server_id)}", "requested")
 
 

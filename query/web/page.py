@@ -135,7 +135,7 @@ def page_of_rows(rows: list[Any], request: PageRequest) -> tuple[list[Any], dict
 
 
 def render(page: Page, token: Callable[[], str] = str, **values: object) -> Response:
-    """Return the response of a page; `values` are added to the page's own. Each of its forms has a new token."""
+    """Return the response of a page; `values` are added to the page's own. Its forms have the `token`."""
     html = _TEMPLATES.get_template(page.template).render(**page.values, **values, token=token, live=page.live)
     policy = {"Content-Security-Policy": LIVE_POLICY} if page.live else {}
     return Response(html.encode(), page.status, {**PAGE_HEADERS, **policy, **page.headers}, HTML)

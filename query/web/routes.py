@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,11 +89,8 @@ class _Site:
     def __init__(self, catalogue: Catalogue, listener: HttpListener, means: Means) -> None:
         self._catalogue, self._listener, self._means = catalogue, listener, means
         self._largest, self._tables = LargestTools(catalogue), ServerTables(catalogue)
-        self._offers, self._kept, self._is_local = (
-            Offers(catalogue),
-            catalogue.response_policy.kept,
-            listener.is_local,
-        )
+        self._offers, self._kept = Offers(catalogue), catalogue.response_policy.kept
+        self._is_local = listener.is_local
 
     def page(self, path: str, name: str, view: View) -> Route:
         """Return the route of a page."""
@@ -163,7 +160,8 @@ class _Site:
     def _rendered(self, found: Page | Response, name: str, caller: Caller) -> Response:
         if isinstance(found, Response):
             return found
-        return render(found, partial(page_token, caller, self._kept), page_name=name, caller=caller)
+        token = cache(partial(page_token, caller, self._kept))  # one for all forms of the page
+        return render(found, token, page_name=name, caller=caller)
 
 
 class PageEndpoint(Endpoint):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -17,7 +18,7 @@ from query.web.changes import DONE, done
 from query.web.page import Page, PageRequest, message_page, page_of_rows, read_usage, servers_of
 from query.web.tool_map import MappedTool, Tool, calls_of, tool_map
 from shared.catalog import OPERATOR_SOURCE, point_id
-from shared.errors import ConfigInvalid
+from shared.errors import ConfigInvalid, EventInvalid
 from shared.toolset import Toolset
 from shared.validation import first_invalid_argument
 
@@ -140,7 +141,8 @@ def _exclude(request: PageRequest, chosen: Chosen) -> None:
     request.means.exclude(by_server)
     for server in by_server:
         if request.means.resync:  # the index has the tools until their server is listed again
-            request.means.resync(server)
+            with suppress(EventInvalid):  # it was never announced
+                request.means.resync(server)
 
 
 def _chosen(request: PageRequest, names: Iterable[str]) -> Chosen:

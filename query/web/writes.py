@@ -1,4 +1,4 @@
-"""What changes or calls from the page: only forms of a page of this service, each once.
+"""What changes or calls from the page: only a form of a page of this service, and one of each page.
 
 A browser sends a form to any address, also to loopback, with the login that it remembers. So a form needs the `Origin`
 of this service, no other `Sec-Fetch-Site`, and a token that a page of the same caller has shown.
@@ -38,7 +38,7 @@ USED = "This form was sent before, or its page is too old. Load the page again"
 
 
 def page_token(caller: Caller, kept: Kept) -> str:
-    """Return a new token for one form of a page; empty, which no form can use, where the store does not answer."""
+    """Return a new token for the forms of a page; empty, which no form can use, where the store does not answer."""
     with suppress(CursorsUnavailable):
         return kept.put(b"", caller.name, _TOPIC, ttl_s=TOKEN_S)
     return ""
