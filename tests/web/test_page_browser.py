@@ -223,4 +223,6 @@ def test_a_browser_signs_in_with_a_token_as_the_password(chromium: Browser, tmp_
         tab.open(f"{address}/ui/servers")  # the browser remembers
 
         assert refused["errorText"] == "net::ERR_INVALID_AUTH_CREDENTIALS"
-        assert "seen as ann, groups team" in tab.evaluate("document.querySelector('footer').innerText")
+        # the refused page may end its load later than the next one begins
+        footer = "document.querySelector('footer')?.innerText ?? ''"
+        eventually(lambda: "seen as ann, groups team" in tab.evaluate(footer), what="the page of ann")

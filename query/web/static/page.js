@@ -7,7 +7,8 @@ let timer = 0;
 
 async function refresh() {
   try {
-    const answer = await fetch(feed.dataset.feed);
+    // against the origin: no request may have the login that the address of a page may hold
+    const answer = await fetch(new URL(feed.dataset.feed, location.origin));
     if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-feed]"));
   } catch {
     // the service is away; the next time may find it again
