@@ -24,6 +24,7 @@ from query.sign_in_routes import SignInRoutes
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
+from query.web.page import Means
 from query.web.routes import page_routes
 from shared.errors import EventInvalid, ToolscaleError
 from shared.index.versions import open_index_versions
@@ -75,7 +76,7 @@ def serve(settings: Settings) -> None:
         flows = SignInFlows(dialler, sign_ins, kept, listener.public_address, resync, is_local=listener.is_local)
         server = service_of(catalogue, upstreams_of(settings, dialler, kept, resync), caller_of_request, flows)
         routes = [
-            *page_routes(catalogue, listener),
+            *page_routes(catalogue, listener, Means(resync if catalogue.intents else None)),
             metrics_route(catalogue, listener, is_open=settings.metrics_public),
             *api_routes(catalogue, listener),
             *SignInRoutes(catalogue, flows, sign_ins, listener).routes(),

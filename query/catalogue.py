@@ -15,6 +15,7 @@ from query.policy import ReadPolicy, no_policy, policy_reader
 from query.records import Ledger, Run, run_behind, run_now
 from query.scopes import PolicyScopes
 from query.search.ranking import CATEGORIES, NO_MATCH_THRESHOLD
+from query.usage.last_calls import LastCalls
 from query.usage.recent_calls import NO_CALLS, CallCounts, RecentCalls
 from query.usage.record import Event, not_recorded, recording
 from shared.catalog import DEFAULT_ENCODING
@@ -65,6 +66,7 @@ class Catalogue:
     """Adds an event to the usage in the background."""
     recent_calls: Callable[[str], CallCounts] = lambda _: NO_CALLS
     """Returns the calls of a caller in the last weeks, as of some minutes ago."""
+    last_calls: LastCalls = field(default_factory=LastCalls)
     followed_config: Callable[[], FollowedConfig | None] = lambda: None
     """Returns the state of the followed `mcp.json`, None if no process follows one."""
     intents: Intents | None = None

@@ -22,6 +22,7 @@ from query.toolsets.offers import with_toolset_scope
 from query.web.page import Page, message_page, render
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import PageEndpoint
+from query.web.writes import checked_form
 from shared.errors import CursorInvalid, CursorsUnavailable, Permanent, ServerUnknown, ToolscaleError
 from shared.upstream.auth import SERVICE
 from shared.upstream.hosts import is_loopback
@@ -93,6 +94,7 @@ class SignInRoutes:
         return render(page, page_name="sign-in", caller=caller)
 
     async def _from_page(self, request: Request, caller: Caller) -> Response:
+        await checked_form(request, caller, self._listener, self._catalogue.response_policy.kept)
         server = await self._server(request, caller)
         # an operator's page shows what the service lists
         for_service = self._flows.is_operator(request, caller)

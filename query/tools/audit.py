@@ -12,6 +12,7 @@ from mcp.types import CallToolResult
 from pydantic import BaseModel
 
 from query.metrics import CALLS
+from query.usage.last_calls import LastCall
 from query.usage.record import call_rows
 from query.usage.usage import today
 from shared.errors import (
@@ -127,6 +128,10 @@ class CallAudit:
             is_failed = self.outcome != "ok"
             call = self.caller, self.server, self.tool, self.result_bytes, self.took_ms
             yield from call_rows(today(), *call, is_failed=is_failed)
+
+    def entry(self) -> LastCall:
+        """Return the call for the page."""
+        return LastCall(time.time(), self.caller, self.server, self.tool, self.outcome, self.took_ms)
 
     def set_result(self, result: BaseModel, server_id: str) -> None:
         """Record a server's own result."""

@@ -99,6 +99,7 @@ class CallTool(ToolHandler):
             return error_result(CATALOGUE_UNREACHABLE if isinstance(error, IndexUnavailable) else str(error))
         finally:
             self._catalogue.record(audit.rows())
+            self._catalogue.last_calls.add(audit.entry())
 
     async def _result(self, request: CallRequest, context: ToolCallContext, audit: CallAudit) -> CallToolResult:
         """Return the result of a call; one that its user confirmed and that was not sent gives its confirmation back.

@@ -8,14 +8,25 @@ clients that only list claim nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
 from heapq import nsmallest
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from query.usage.usage import OTHERS, TOOLS_LIST, CatalogueSize, Counts, RowKey, Rows, Usage, days_of, today
+from query.usage.usage import (
+    OTHERS,
+    TOOLS_LIST,
+    CatalogueSize,
+    Counts,
+    RowKey,
+    Rows,
+    Usage,
+    days_between,
+    days_of,
+    today,
+)
 from shared.catalog import point_id
 from shared.text.tokens import PROFILE, Profile
 
@@ -25,6 +36,14 @@ if TYPE_CHECKING:
     from shared.index.tools import ToolIndex
 
 SHOWN = 20
+
+# All that the totals are computed from.
+_OWN_COUNTERS = (
+    *("answers", "tokens", "bytes", "baseline_tokens", "baseline_tools"),
+    *("tokens_saved", "searches", "found_nothing"),
+)
+
+_TOOL_COUNTERS = ("answers", "calls", "failed_calls", "bytes")
 
 K = TypeVar("K")
 
@@ -166,7 +185,7 @@ def report_for(caller: Caller, scope: Scope, period: str, usage: Usage, index: T
         HistoryUnavailable, IndexUnavailable: the store or the index did not answer.
     """
     first, last = days_of(period, today())
-    rows = usage.rows(first, last)
+    rows = _rows(usage, first, last)
     if is_unrestricted(caller) and not scope.policy:
         return report(rows, first, last, sizes=usage.sizes(first, last))
     own = {key: counts for key, counts in rows.items() if is_unrestricted(caller) or key.caller == caller.name}
@@ -180,6 +199,40 @@ def report_for(caller: Caller, scope: Scope, period: str, usage: Usage, index: T
         and scope.permits(tool.server_id, tool.definition)
     }
     return report(own, first, last, lambda key: (key.server, key.tool) in visible)
+
+
+def totals_for(caller: Caller, days: int, usage: Usage) -> tuple[Totals, int]:
+    """Return the totals of the last days within the caller's scope, and the number of days since the first known one.
+
+    They are those of `report_for`, without a read of the rows of servers' tools, of which there are many more.
+
+    Raises:
+        HistoryUnavailable: the store did not answer.
+    """
+    first, last = days_of(f"{days}d", today())
+    sees_all = is_unrestricted(caller)
+    own = {key: counts for key, counts in _own_rows(usage, first, last) if sees_all or key.caller == caller.name}
+    by_day = _days(own)
+    known = [*by_day, *(usage.sizes(first, last) if sees_all else ())]
+    total = Totals.model_validate(_together(by_day.values()))
+    return total, (last - min(known)).days + 1 if known else 0
+
+
+def _rows(usage: Usage, first: date, last: date) -> dict[RowKey, Counts]:
+    """Return what a report is made of: our own tools by day, and servers' tools as one sum, under the first day.
+
+    The rows of servers' tools of each day are many more, and a report shows no tool by day.
+    """
+    sums = usage.sums(first, last, _TOOL_COUNTERS).items()
+    of_servers = {RowKey(first, *use): {"answers": 0, **counts} for use, counts in sums if use[1]}
+    return of_servers | dict(_own_rows(usage, first, last))
+
+
+def _own_rows(usage: Usage, first: date, last: date) -> Iterator[tuple[RowKey, Counts]]:
+    for day in days_between(first, last):
+        for use, counts in usage.sums(day, day, _OWN_COUNTERS, [""]).items():
+            if use[2]:
+                yield RowKey(day, *use), {"answers": 0, **counts}
 
 
 def use_of_tool(

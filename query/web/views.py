@@ -4,136 +4,60 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import structlog
 from pydantic import ValidationError
 
-from query.answers.answer import first_sentence, share, summary
-from query.caller import ANYONE
-from query.find import find_tool
-from query.listener import MCP_PATH
-from query.replicas import Replicated, servings
-from query.search.request import FindRequest
-from query.servers import ServerRow, servers_for
+from query.answers.answer import first_sentence, share
 from query.tools.list_available_tools import tools_of
 from query.toolsets.advice import AdviceRequest, advice_for
-from query.toolsets.offers import NOTHING
-from query.usage.report import is_unrestricted, report_for, use_of_tool
+from query.usage.report import is_unrestricted
 from query.usage.usage import days_of, today
-from query.web.charts import Chart, chart
-from query.web.page import ROWS, Page, PageRequest, message_page, page_of_rows
-from query.web.servers import COLUMNS, LONGEST, ORIGINS, by_tokens, origin_of, table_query
-from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, IndexedTool, QueryVectors, ServerRecord, point_id
-from shared.errors import BudgetTooSmall, CursorInvalid, CursorsUnavailable, HistoryUnavailable, ToolsetUnknown
-from shared.index.tools import EMBEDDED_MAX_ADVISED_TOOLS
-from shared.text.tokens import json_text
+from query.web.changes import DONE
+from query.web.charts import chart
+from query.web.difference import changes_of
+from query.web.money import kept_price
+from query.web.page import (
+    ROWS,
+    Page,
+    PageRequest,
+    followed_config,
+    message_page,
+    page_of_rows,
+    read_usage,
+    savings_report,
+    servers_of,
+)
+from query.web.servers import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, ServerRecord
+from shared.errors import (
+    ConfigInvalid,
+    ToolsetUnknown,
+)
+from shared.upstream.log import STARTED, last_lines
 from shared.upstream.masking import masked
 from shared.upstream.session import LAST_WORDS
 from shared.validation import first_invalid_argument
 
 if TYPE_CHECKING:
-    from query.answers.answer import FoundTool
     from query.catalogue import Catalogue
     from query.usage.report import SavingsReport
     from query.usage.usage import Usage
-    from shared.catalog import Scope, ToolDefinition
-    from shared.index.tools import ToolIndex
-    from shared.upstream.followed_config import FollowedConfig
 
-LARGEST = 8
-OVERVIEW_DAYS = 14
 PERIODS = (7, 30, 90)
 DEFAULT_PERIOD = PERIODS[1]
 MOST_CALLERS = 20
 NO_HISTORY = "No history can be read at the moment, or none is kept here."
-_TOKEN_HEADER = {"Authorization": "Bearer TOKEN"}
+SHOWN_LINES = 20
 NEAR = 8
 # Candidates of which the nearest distinct definitions are shown.
 NEAR_DEPTH = 40
 
-T = TypeVar("T")
-
 _log = structlog.get_logger()
-
-
-def overview(request: PageRequest) -> Page:
-    """Return recent savings, the catalogue's size and cost, its problems, and texts for clients."""
-    servers = servers_for(request.scope, request.catalogue)
-    report = savings_report(request, OVERVIEW_DAYS)
-    # the days since the first one with figures, today included
-    known = [row.day for row in (*report.by_day, *report.catalogue)] if report else []
-    exceeds_advice = request.catalogue.index_is_embedded and servers.tools > EMBEDDED_MAX_ADVISED_TOOLS
-    url, needs_token = request.address + MCP_PATH, request.caller is not ANYONE
-    values: dict[str, Any] = {
-        "servers": servers,
-        "largest": [of_set for of_set in sorted(servers.sets, key=by_tokens)[:LARGEST] if of_set.tokens],
-        "report": report,
-        "known_days": (report.last_day - min(known)).days + 1 if report and known else 0,
-        "advised_tools": EMBEDDED_MAX_ADVISED_TOOLS if exceeds_advice else None,
-        "followed": _followed_config(request),
-        "dead_letters": request.catalogue.dead_letters() if is_unrestricted(request.caller) else None,
-        "attention": [row for row in servers.rows if row.needs_attention][:LARGEST],
-        "command": claude_command(url, needs_token=needs_token),
-        "config": client_config(url, needs_token=needs_token),
-        "needs_token": needs_token,
-        "now": time.time(),
-    }
-    return Page("overview.html", values | savings_charts(report))
-
-
-def claude_command(url: str, *, needs_token: bool) -> str:
-    """Return the command that adds the service at this address to Claude Code."""
-    header = f" --header {shlex.quote(': '.join(*_TOKEN_HEADER.items()))}" if needs_token else ""
-    return f"claude mcp add --transport http toolscale {shlex.quote(url)}{header}"
-
-
-def client_config(url: str, *, needs_token: bool) -> str:
-    """Return the `mcp.json` of a client of the service at this address."""
-    entry = {"type": "http", "url": url, **({"headers": _TOKEN_HEADER} if needs_token else {})}
-    return json.dumps({"mcpServers": {"toolscale": entry}}, indent=2)
-
-
-def _followed_config(request: PageRequest) -> FollowedConfig | None:
-    """Return the state of the followed `mcp.json` for a caller without restriction, else None."""
-    return request.catalogue.followed_config() if is_unrestricted(request.caller) else None
-
-
-def _read_usage(request: PageRequest, read: Callable[[Usage], T]) -> T | None:
-    """Return what `read` finds in the history; None where none is kept, or if it does not answer."""
-    usage = request.catalogue.usage
-    if usage is None:
-        return None
-    try:
-        return read(usage)
-    except HistoryUnavailable as error:
-        _log.warning("savings_read_failed", reason=str(error))
-        return None
-
-
-def savings_report(request: PageRequest, days: int) -> SavingsReport | None:
-    """Return the report, None without a history or if it does not answer; the page shows the rest."""
-    return _read_usage(
-        request,
-        lambda usage: report_for(request.caller, request.scope, f"{days}d", usage, request.catalogue.pinned().index),
-    )
-
-
-def savings_charts(report: SavingsReport | None) -> dict[str, Chart | None]:
-    """Return the charts of a report; None without a report."""
-    if report is None:
-        return {"saved_chart": None, "context_chart": None}
-    saved = {day.day: day.net_tokens_saved for day in report.by_day}
-    held = {day.day: day.tokens for day in report.catalogue}
-    return {
-        "saved_chart": chart(saved, report.first_day, report.last_day, missing=0),
-        # a caller with groups or a toolset gets no size of the catalogue
-        "context_chart": chart(held, report.first_day, report.last_day, missing=None) if held else None,
-    }
 
 
 def history(request: PageRequest) -> Page:
@@ -142,8 +66,27 @@ def history(request: PageRequest) -> Page:
     days = int(requested) if requested in map(str, PERIODS) else DEFAULT_PERIOD
     report = savings_report(request, days)
     server_ids = {record.server_id for record in request.catalogue.ledger.known(request.scope)}
-    values = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
-    return Page("history.html", values | savings_charts(report))
+    values: dict[str, Any] = {"report": report, "days": days, "periods": PERIODS, "known": server_ids}
+    headers = kept_price(request.query["price"]) if "price" in request.query else {}
+    return Page("history.html", values | _by_day(report) | {"price": request.price}, headers=headers)
+
+
+def _by_day(report: SavingsReport | None) -> dict[str, Any]:
+    """Return the charts of a report, and the net of today beside the mean of the days before; None without them."""
+    if report is None:
+        return {"saved_chart": None, "context_chart": None, "today": None, "mean": None}
+    first, last = report.first_day, report.last_day
+    saved = {day.day: day.net_tokens_saved for day in report.by_day}
+    spent = {day.day: day.listed_tokens + day.answer_tokens for day in report.by_day}
+    held = {day.day: day.tokens for day in report.catalogue}
+    before = [net for day, net in saved.items() if day < last]
+    return {
+        "saved_chart": chart(saved, first, last, missing=0, costs=spent),
+        # a caller with groups or a toolset gets no size of the catalogue
+        "context_chart": chart(held, first, last, missing=None) if held else None,
+        "today": saved.get(last, 0),
+        "mean": round(sum(before) / len(before)) if before else None,
+    }
 
 
 def advice(request: PageRequest) -> Page:
@@ -154,7 +97,7 @@ def advice(request: PageRequest) -> Page:
     }
     try:
         asked = AdviceRequest.model_validate({name: value for name, value in request.query.items() if value})
-        found = _read_usage(
+        found = read_usage(
             request,
             lambda usage: advice_for(request.caller, request.catalogue, usage, asked.toolset, asked.budget),
         )
@@ -169,7 +112,7 @@ def advice(request: PageRequest) -> Page:
 
 def servers(request: PageRequest) -> Page:
     """Return the servers that the filters admit, replicas in one row, the most expensive first or as requested."""
-    table, query = servers_for(request.scope, request.catalogue), table_query(request)
+    table, query = servers_of(request), table_query(request)
     found, counts = query.applied(table.sets)
     sets, pages = page_of_rows(found, request)
 
@@ -189,14 +132,14 @@ def servers(request: PageRequest) -> Page:
         "sees_all": is_unrestricted(request.caller),
         "longest": LONGEST,
         "shown": ROWS,
-        "followed": _followed_config(request),
+        "followed": followed_config(request),
     }
     return Page("servers.html", values | pages)
 
 
 def server(request: PageRequest) -> Page:
     """Return one server with its tools, the most expensive first."""
-    catalogue, table = request.catalogue, servers_for(request.scope, request.catalogue)
+    catalogue, table = request.catalogue, servers_of(request)
     encoding = table.encoding
     row = table.row(request.path["server_id"])
     if row is None:
@@ -209,6 +152,7 @@ def server(request: PageRequest) -> Page:
     page_of_tools, pages = page_of_rows(tools, request)
     permitted = catalogue.scope(request.caller)
     error, last_words = split_error(record.last_error)
+    is_editable = request.may_operate and record.source == OPERATOR_SOURCE
 
     def callers(usage: Usage) -> Sequence[tuple[str, int]]:
         """Return the callers of the server with their calls, the most frequent first."""
@@ -227,8 +171,14 @@ def server(request: PageRequest) -> Page:
         "origin": origin_of(record.source),
         "next_run": next_run(record, catalogue),
         "error": error,
-        "last_words": last_words,
-        "command": f"toolscale resync {shlex.quote(record.server_id)}",
+        "last_lines": _last_lines(record, request) or last_words,
+        "may_retry": request.may_operate and request.means.resync is not None and record.status != "stopped",
+        "entry_file": str(request.means.config_file or "") if is_editable else "",
+        "resync_command": f"toolscale resync {shlex.quote(record.server_id)}",
+        "logs_command": f"toolscale logs {shlex.quote(record.server_id)}",
+        "changes": changes_of(record, request),
+        "may_accept": request.means.resync is not None,
+        "done": DONE.get(request.query.get("done", "")),
         "tools": [
             {
                 "name": tool.definition.name,
@@ -242,7 +192,7 @@ def server(request: PageRequest) -> Page:
         ],
         "widest": tools[0].model_counts.get(encoding, 0) if tools else 0,
         "replicas": table.set_of(row).rows,
-        "callers": _read_usage(request, callers) if is_unrestricted(request.caller) else None,
+        "callers": read_usage(request, callers) if is_unrestricted(request.caller) else None,
         "days": DEFAULT_PERIOD,
         "shown": ROWS,
     }
@@ -257,6 +207,19 @@ def split_error(error: str | None) -> tuple[str | None, str | None]:
     except ValueError:  # a server's own text contains the mark
         words = None
     return (before, words) if isinstance(words, str) else (error, None)
+
+
+def _last_lines(record: ServerRecord, request: PageRequest) -> str:
+    """Return what the server wrote last to stderr, for operators where this process has its log."""
+    directory = request.means.log_directory
+    if not request.may_operate or directory is None or record.endpoint.transport != "stdio":
+        return ""
+    try:
+        lines = last_lines(directory, record.server_id, SHOWN_LINES)
+        starts = [number for number, line in enumerate(lines) if line.startswith(STARTED)]
+        return "\n".join(lines[starts[-1] if starts else 0 :])  # of the last start alone
+    except ConfigInvalid as error:
+        return str(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,148 +258,6 @@ def _address(record: ServerRecord, request: PageRequest) -> str | None:
         entry = request.catalogue.operator_entry(record.server_id) if record.source == OPERATOR_SOURCE else None
     if entry is None:
         return None
-    parts = _object(masked(entry))
+    shown = masked(entry)
+    parts = cast("dict[str, Any]", shown) if isinstance(shown, dict) else {}
     return parts.get("url") or " ".join(map(str, (parts.get("command", ""), *parts.get("args", ()))))
-
-
-def tool(request: PageRequest) -> Page:
-    """Return one tool of the caller's scope, running or not."""
-    ledger, index, scope = request.catalogue.ledger, request.catalogue.pinned().index, request.scope
-    ledger.refresh()
-    server_id, _, name = request.path["name"].partition(":")
-    point = point_id(server_id, name)
-    found, record = index.get([point]).get(point), ledger.record(server_id)
-    if found is None or record is None or not replace(scope, status=found.status).contains(found):
-        return message_page(404, "No such tool", "There is no tool of this name that you may see.")
-    replicated = Replicated.of(scope, ledger.replica_sets(scope))
-    # a tool that is not running has its own server alone
-    represented = replace(found, server_id=replicated.sets.representative(server_id))
-    serving = servings([represented], replicated, replicated, index)[represented.qualified_name]
-
-    def rows(server_ids: Iterable[str]) -> list[ServerRow]:
-        records = filter(None, map(ledger.record, server_ids))
-        return [ServerRow(record) for record in records]
-
-    def indented(definition: Mapping[str, Any]) -> str:
-        return json.dumps(definition, ensure_ascii=False, indent=2)
-
-    period = f"{DEFAULT_PERIOD}d"
-    use = _read_usage(request, lambda usage: use_of_tool(request.caller, name, serving.servers, period, usage))
-    values: dict[str, Any] = {
-        "tool": found,
-        "is_denied": not request.catalogue.scope(request.caller).permits(server_id, found.definition),
-        "does": first_sentence(found.definition.description),
-        "server": rows([server_id])[0],
-        "encoding": request.catalogue.encoding,
-        "forms": {"model": indented(found.definition.for_model()), "wire": indented(found.definition.as_object())},
-        "serving": serving,
-        "servers": rows(serving.servers),
-        "also_on": rows(serving.also_on),
-        "use": use[0] if use else None,
-        "mean_ms": use[1] if use else None,
-        "days": DEFAULT_PERIOD,
-        "near": _nearest(found, replicated.scope, index),
-        "shown": ROWS,
-    }
-    return Page("tool.html", values)
-
-
-def _nearest(found: IndexedTool, scope: Scope, index: ToolIndex) -> list[tuple[IndexedTool, float]]:
-    """Return the tools of the scope with the nearest descriptions, and their cosines; each definition once."""
-    features = index.features_by_digest([found.digest] if found.digest else []).get(found.digest)
-    if features is None:
-        return []
-    query, others = QueryVectors(features.vectors.text), replace(scope, seen=frozenset({found.digest}))
-    (candidates,) = index.search([query], others, NEAR_DEPTH)
-    tools = index.get(list(candidates.text))
-    distinct: dict[str, tuple[IndexedTool, float]] = {}
-    for point, cosine in candidates.text.items():
-        if point in tools:
-            distinct.setdefault(tools[point].definition_id, (tools[point], cosine))
-    return list(distinct.values())[:NEAR]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRow:
-    """A tool of the answer as the catalogue has it, and the arguments of a call."""
-
-    found: FoundTool
-    tool: IndexedTool
-    summary: str
-    call: str
-
-
-def find(request: PageRequest) -> Page:
-    """Return the answer of `find_tool` beside the cost of all tools; the search is not recorded."""
-    question, cursor = request.query.get("q", "").strip(), request.query.get("cursor")
-    values: dict[str, Any] = {"question": question, "cursor": cursor, "answer": None, "problem": None}
-    if not question:
-        return Page("find.html", values)
-    catalogue = request.catalogue
-    arguments = {"tool_description": question} | ({"cursor": cursor} if cursor else {})
-    try:
-        find_request = FindRequest.model_validate(arguments)
-        catalogue.ledger.refresh()
-        offered = request.offers.cost(request.caller, catalogue.encoding) if request.offers else NOTHING
-        answer, timings = find_tool(find_request, catalogue.scope(request.caller), catalogue, request.caller, offered)
-    except ValidationError as error:
-        return Page("find.html", values | {"problem": first_invalid_argument(error)}, 400)
-    except (CursorInvalid, BudgetTooSmall) as error:
-        return Page("find.html", values | {"problem": str(error)}, 400)
-    except CursorsUnavailable as error:
-        _log.warning("cursor_store_unavailable", reason=str(error))
-        return Page("find.html", values | {"problem": "Further tools cannot be shown at the moment."}, 503)
-    values |= {
-        "answer": answer,
-        "arguments": json.dumps(arguments, ensure_ascii=False, indent=2),
-        "text": json_text(answer.as_object()),
-        "rows": _found_rows(answer.tools, catalogue.pinned().index),
-        "timings": timings,
-        "encoding": catalogue.encoding,
-    }
-    return Page("find.html", values)
-
-
-def _found_rows(found: Sequence[FoundTool], index: ToolIndex) -> list[FoundRow]:
-    """Return the rows of these tools, without those removed since the search."""
-    points = [point_id(*each.first_server) for each in found]
-    tools = index.get(points)
-    return [
-        FoundRow(each, tools[point], summary(tools[point].definition), call_example(each.name, tools[point].definition))
-        for each, point in zip(found, points, strict=True)
-        if point in tools
-    ]
-
-
-_BY_TYPE: Mapping[str, object] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
-
-
-def call_example(name: str, definition: ToolDefinition) -> str:
-    """Return the arguments of `call_tool` as JSON, with the required parameters of the tool to be filled in.
-
-    Each value is one that the schema names, or the smallest one of its type. `name` is the tool's name for calls.
-    """
-    schema = _object(definition.as_object().get("inputSchema"))
-    properties, required = _object(schema.get("properties")), schema.get("required")
-    names = cast("list[object]", required) if isinstance(required, list) else []
-    parameters = {each: _example(each, _object(properties.get(each))) for each in names if isinstance(each, str)}
-    return json.dumps({"tool_name": name, "parameters": parameters}, ensure_ascii=False, indent=2)
-
-
-def _example(name: str, schema: Mapping[str, Any]) -> object:
-    for key in ("default", "const"):
-        if key in schema:
-            return schema[key]
-    for key in ("enum", "examples"):
-        if isinstance(schema.get(key), list) and schema[key]:
-            return schema[key][0]
-    declared = schema.get("type")
-    if declared == "array" and schema.get("minItems"):
-        return [_example(name, _object(schema.get("items")))]
-    if declared in ("integer", "number") and isinstance(schema.get("minimum"), int | float):
-        return schema["minimum"]
-    return _BY_TYPE.get(declared, f"<{name}>") if isinstance(declared, str) else f"<{name}>"
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 64 << 10
 DIRECTORY = "logs"
+STARTED = "--- started at "
+"""The beginning of the line before those of a start."""
 
 _LONGEST_LINE = 4 << 10
 _LONGEST_NAME = 150
@@ -73,7 +75,7 @@ class StderrLog:
         self._longest = _LONGEST_LINE + max(map(len, parts), default=0)
         self._rest = b""
         self._is_cut = False
-        self._start = [f"--- started at {_now()}"]
+        self._start = [f"{STARTED}{_now()}"]
         self._lines = [*self._start]
 
     def write(self, chunk: bytes) -> None:

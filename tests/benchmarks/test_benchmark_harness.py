@@ -46,7 +46,10 @@ def test_the_kept_report_is_rendered_from_the_kept_figures(name: str) -> None:
 
 def test_the_readme_dates_the_results_of_another_machine_than_the_last() -> None:
     runs = {name: run for name in KEPT if "machine" in (run := kept(name))}
-    last = max(runs.values(), key=lambda run: run["made_at"])["machine"]["processor"]
+    latest = max(run["made_at"] for run in runs.values())
+    # of a day with several machines, the one with most results
+    of_latest = [run["machine"]["processor"] for run in runs.values() if run["made_at"] == latest]
+    last = max(of_latest, key=of_latest.count)
     rows = (RESULTS.parent / "README.md").read_text(encoding="utf-8").splitlines()
 
     for name, run in runs.items():

@@ -145,6 +145,34 @@ class Tab:
             self.call("Input.dispatchKeyEvent", {"type": kind, **key})
         return str(self.evaluate("document.activeElement.innerText || document.activeElement.name"))
 
+    def click(self, selector: str, *, touch: bool = False) -> None:
+        """Click into the middle of the element, or tap on it."""
+        place = self._middle(selector)
+        if touch:
+            self.call("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [place]})
+            self.call("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+            return
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", {"type": kind, **place, "button": "left", "clickCount": 1})
+
+    def follow(self, selector: str, *, touch: bool = False) -> None:
+        """Click on the element, and wait for the page that comes."""
+        before = self._loaded
+        self.click(selector, touch=touch)
+        self._wait_for_load(before)
+
+    def point(self, selector: str) -> None:
+        """Move the mouse over the element."""
+        self.call("Input.dispatchMouseEvent", {"type": "mouseMoved", **self._middle(selector)})
+
+    def _middle(self, selector: str) -> dict[str, float]:
+        place: dict[str, float] = self.evaluate(
+            f"(found => {{ found.scrollIntoView({{block: 'center'}}); const box = found.getBoundingClientRect();"
+            " return {x: box.x + box.width / 2, y: box.y + box.height / 2}; })"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+        return place
+
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, which the page's own policy does not bind."""
         answer = self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True, "awaitPromise": True})

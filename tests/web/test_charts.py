@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.web.charts import COLUMN_WIDTH, HEIGHT, chart, round_up
+from query.web.charts import BELOW, COLUMN_WIDTH, HEIGHT, chart, round_up
 
 FIRST = date(2026, 11, 1)
 DAYS = 20
@@ -28,15 +28,28 @@ def test_every_day_has_a_place_within_the_plot(values: dict[date, int]) -> None:
 
 
 @given(st.dictionaries(st.dates(FIRST, LAST), st.integers(-(10**9), 10**9)))
-def test_a_bar_spans_from_its_value_to_zero_within_the_plot(values: dict[date, int]) -> None:
+def test_a_bar_spans_from_its_value_to_zero_and_a_value_below_zero_has_none(values: dict[date, int]) -> None:
     drawn = chart(values, FIRST, LAST, missing=0)
 
-    assert drawn.levels[0] >= max(map(abs, values.values()), default=0)
-    assert drawn.levels[-1] == (-drawn.levels[0] if any(value < 0 for value in values.values()) else 0)
+    assert drawn.levels[0] >= max((*values.values(), 0))
+    assert drawn.levels[-1] == 0
     for column in drawn.columns:
-        ends = sorted((drawn.y(column.value or 0), drawn.y(0)))
+        ends = [drawn.y(max(column.value or 0, 0)), drawn.y(0)]
         assert [column.y, column.y + column.height] == pytest.approx(ends)
         assert 0 <= column.y <= column.y + column.height <= HEIGHT
+
+
+@given(some_days, some_days)
+def test_costs_hang_below_at_the_scale_of_the_bars_and_fit_their_strip(
+    values: dict[date, int], costs: dict[date, int]
+) -> None:
+    drawn = chart(values, FIRST, LAST, missing=0, costs=costs)
+
+    for column in drawn.columns:
+        assert column.cost == costs.get(column.day, 0)
+        assert column.depth == pytest.approx(HEIGHT * column.cost / drawn.levels[0])
+        assert column.depth <= BELOW + 1e-6
+    assert (drawn.dearest.cost if drawn.dearest else 0) == max(costs.values(), default=0)
 
 
 @given(some_days)

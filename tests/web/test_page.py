@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import importlib.metadata
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from query.caller import ANYONE
 from query.catalogue import Catalogue, recorded
 from query.records import Ledger
 from query.usage.usage import Usage, today
-from query.web.page import CONTENT_SECURITY_POLICY, PageRequest, render
-from query.web.views import find, overview
+from query.web.find import find
+from query.web.overview import overview
+from query.web.page import CONTENT_SECURITY_POLICY, LIVE_POLICY, PageRequest, render
 from shared.catalog import Endpoint, RejectedTool, ServerRecord
 from shared.toolset import Toolset
 from shared.upstream.followed_config import FollowedConfig
@@ -29,6 +32,7 @@ from tests.support.http_callers import Unreachable, app_of, entry, http_client, 
 pytestmark = pytest.mark.anyio
 
 PAGES = ("/ui", "/ui/servers", "/ui/servers/clock", "/ui/find", "/ui/find?q=time", "/ui/history")
+SCRIPT = f'<script src="/ui/static/page.js?{importlib.metadata.version("toolscale")}" defer></script>'
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202egnp.exe\x00{{ 7*191 }}'
 
 
@@ -60,10 +64,12 @@ class Parsed(HTMLParser):
         self.sources: set[str | None] = set()
         self.links: set[str | None] = set()
         self.text = ""
+        self.scripts = 0
         self.feed(response.content.decode("utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.add(tag)
+        self.scripts += tag == "script"
         self.attributes |= {name for name, _ in attrs}
         self.sources |= {value for name, value in attrs if name == "src"}
         self.links |= {value for name, value in attrs if name == "href"}
@@ -87,7 +93,7 @@ async def test_entries_left_out_of_the_followed_file_are_shown_with_the_reason(p
     assert "<b>19" in page.text
     assert "<b>20" not in page.text
     assert "3 more;" in page.text
-    assert not {"script", "b"} & page.elements
+    assert "b" not in page.elements
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/servers"])
@@ -108,22 +114,25 @@ async def test_every_page_forbids_scripts_frames_and_what_comes_from_elsewhere(p
     page = await get(path)
 
     assert page.status_code == 200
-    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    is_live = path == "/ui"
+    assert page.headers["content-security-policy"] == (LIVE_POLICY if is_live else CONTENT_SECURITY_POLICY)
+    assert LIVE_POLICY == CONTENT_SECURITY_POLICY + "; script-src 'self'; connect-src 'self'"
     assert "unsafe" not in CONTENT_SECURITY_POLICY
     assert "script" not in CONTENT_SECURITY_POLICY
     assert page.headers["cache-control"] == "no-store"
     assert page.headers["referrer-policy"] == "same-origin"
     assert page.headers["x-content-type-options"] == "nosniff"
-    assert not {"script", "iframe", "style"} & Parsed(page).elements
+    assert not {"iframe", "style"} & Parsed(page).elements
+    assert re.findall(r"<script.*?</script>", page.text) == [SCRIPT] * is_live
     assert "style" not in Parsed(page).attributes
 
 
-@pytest.mark.parametrize("file", ["page.css", "icon.svg"])
+@pytest.mark.parametrize("file", ["page.css", "icon.svg", "page.js"])
 async def test_style_and_pictures_are_our_own(file: str) -> None:
     answer = await get(f"/ui/static/{file}")
 
     assert answer.status_code == 200
-    assert answer.headers["content-type"].split(";")[0] in ("text/css", "image/svg+xml")
+    assert answer.headers["content-type"].split(";")[0] in ("text/css", "image/svg+xml", "text/javascript")
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
@@ -261,9 +270,10 @@ async def test_nothing_that_a_server_says_becomes_markup(path: str, usage: Usage
     async with http_client(app_of(index, usage=usage)) as http:
         page = Parsed(await http.get(path))
 
-    assert not {"script", "iframe"} & page.elements
+    assert "iframe" not in page.elements
     assert "onerror" not in page.attributes
-    assert page.sources == {"/ui/static/icon.svg"}
+    assert page.sources - {SCRIPT.split('"')[1]} == {"/ui/static/icon.svg"}
+    assert page.scripts == (1 if path == "/ui" else 0)
     assert "\u202e" not in page.text
     assert "1337" not in page.text  # a template in a name is not run
     if path != "/ui/history":

@@ -10,10 +10,6 @@ from pathlib import Path
 import pytest
 from mcp.types import TextContent
 
-from query.calling.arguments import check_arguments
-from query.calling.call import CallRequest
-from query.web.views import call_example
-from shared.catalog import ToolDefinition
 from shared.text.tokens import counter
 from shared.toolset import Toolset
 from tests.support.calling import upstreams_to
@@ -86,47 +82,22 @@ async def test_a_further_page_claims_no_savings() -> None:
     assert json.loads(blocks(second)[0]).keys() == {"tool_description", "cursor"}
 
 
-# --- calls ---
+# --- the hits ---
 
 
-async def test_each_tool_has_a_call_to_copy_under_its_name_for_calls(index: FakeIndex) -> None:
-    _, _, *calls = blocks(await get(index, PATH))
+async def test_the_hits_are_before_what_an_agent_gets_and_each_has_its_form(index: FakeIndex) -> None:
+    page = await get(index, PATH)
 
-    requests = [CallRequest.model_validate(json.loads(call)) for call in calls]
-    assert {request.tool_name for request in requests} == {"clock:get_time", "clock:set_time", "files:read_file"}
-
-
-def test_a_call_has_the_required_parameters_with_values_of_their_types() -> None:
-    properties = {
-        "zone": {"type": "string"},
-        "unit": {"enum": ["s", "ms"]},
-        "limit": {"type": "integer", "default": 10},
-        "days": {"type": "array", "items": {"type": "string"}},
-        "exact": {"type": "boolean"},
-        "files": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        "page": {"type": "integer", "minimum": 1},
-        "left_out": {"type": "string"},
-    }
-    schema = {"type": "object", "properties": properties, "required": [*properties][:-1]}
-    definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
-
-    call = CallRequest.model_validate(json.loads(call_example("clock:t", definition)))
-
-    assert call.parameters == {
-        "zone": "<zone>",
-        "unit": "s",
-        "limit": 10,
-        "days": [],
-        "exact": False,
-        "files": ["<files>"],
-        "page": 1,
-    }
-    assert call.tool_name == "clock:t"
-    check_arguments(definition, call.parameters)
+    assert page.text.index('class="hits"') < page.text.index("<pre")
+    assert re.findall(r'action="(/ui/tools/[^"]*)#try" method="post"', page.text) == [
+        f"/ui/tools/{name}" for name in re.findall(r'class="name" href="/ui/tools/([^"]*)"', page.text)
+    ]
 
 
-@pytest.mark.parametrize("schema", [None, 1, {}, {"required": "zone"}, {"required": [1, "z"], "properties": {"z": 1}}])
-def test_a_schema_of_any_form_has_a_call(schema: object) -> None:
-    definition = ToolDefinition.from_wire(json.dumps({"name": "t", "inputSchema": schema}))
+async def test_a_bar_tells_which_tools_hardly_fit(index: FakeIndex) -> None:
+    page = await get(index, PATH)
 
-    assert json.loads(call_example("t", definition))["tool_name"] == "t"
+    bars = re.findall(r'class="(fill|weak)" width="([\d.]+)".*?<rect class="mark" x="([\d.]+)"', page.text)
+    assert len(bars) == 3
+    assert all((kind == "weak") == (float(width) < float(mark)) for kind, width, mark in bars if width != mark)
+    assert all(0 <= float(width) <= 100 for _, width, _ in bars)

@@ -8,7 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.page import PAGES, Plan, serving
+from benchmarks.generated import server_id
+from benchmarks.page import PAGES, TOOL, Plan, serving
 from shared.errors import Permanent, Retryable
 from tests.support.browser import Browser, Tab
 from toolscale.demo.servers import NodeEnvironment
@@ -22,7 +23,16 @@ RUN = """axe.run({preload: false, resultTypes: ['violations']}).then(
   found => found.violations.map(each => each.id + ': ' + each.nodes.map(node => node.html).slice(0, 3).join(' ')))"""
 # what a reader can open is checked too
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
-PATHS = (*PAGES.values(), "/ui/find?q=send+a+message", "/ui/advice?toolset=none", "/ui/servers/nothing")
+# the feed is a part of a page
+OWN = [path for name, path in PAGES.items() if name != "feed"]
+PATHS = (
+    *OWN,
+    f"/ui/leave-out?tool={server_id(1)}:{TOOL}",
+    "/ui/tools?unused=1",
+    "/ui/find?q=send+a+message",
+    "/ui/advice?toolset=none",
+    "/ui/servers/nothing",
+)
 PHONE, DESK = 390, 1100
 
 

@@ -60,7 +60,7 @@ async def test_replicas_are_one_row_that_opens_with_the_state_of_each(index: Fak
 
     _, web, files, new = Rows(page).rows
     assert web.startswith("web0 × 5 web0 listed web1 listed web2 listed web3 stale connection refused web4 stopped")
-    assert re.search(r"3 listed 1 stale 1 stopped \S+ d ago 2 200 83\.3 %", web)
+    assert re.search(r"3 listed 1 stale 1 stopped \S+ days ago 2 200 83\.3 %", web)
     assert files.startswith("files listed")
     assert new.startswith("web5 waiting never")
     assert page.text.count("<details") == page.text.count("<summary>") == 1
@@ -72,7 +72,7 @@ async def test_totals_are_beside_those_without_replicas(index: FakeIndex) -> Non
 
     assert "Tools 9 3 without replicas" in overview
     assert "240 tokens; 90 without replicas" in overview
-    assert re.search(r"web0 × 5 2 200 83\.3 %", overview)
+    assert "web0 × 5" in overview
     assert "9 tools, 240 tokens (cl100k_base, generic profile); 3 tools, 90 tokens without replicas." in servers
     alone = FakeIndex()
     put_server(alone, "files", [tool("read", "reads a file", 40)], "files")

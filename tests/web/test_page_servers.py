@@ -20,10 +20,11 @@ from query.catalogue import Catalogue
 from query.records import Ledger
 from query.servers import ServerRow, SetRow
 from query.usage.usage import RowKey, Usage, today
-from query.web.page import Page, PageRequest, render
+from query.web.page import Means, Page, PageRequest, render
 from query.web.servers import COLUMNS, ORIGINS, TableQuery, origin_of, table_query
 from query.web.views import NextRun, next_run, server, servers, split_error
 from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, Endpoint, ServerRecord
+from shared.upstream.log import STARTED, log_file
 from shared.upstream.mcp_json import ConfigFile
 from shared.upstream.session import LAST_WORDS
 from tests.support.fakes import FakeEmbedder, FakeIndex
@@ -297,14 +298,35 @@ def test_the_last_words_of_a_process_are_apart_from_the_error(error: str | None,
     assert split_error(error) == split
 
 
-def test_a_failing_server_shows_its_failures_and_the_last_words_of_its_process() -> None:
+def failing(**more: Any) -> dict[str, Any]:
     error = f's: the connection closed; exit code 1{LAST_WORDS}"KeyError: TOKEN"'
-    failing = {"server_id": "s", "stale_since": 2.0, "failures": 3, "last_error": error}
+    return {"server_id": "s", "stale_since": 2.0, "failures": 3, "last_error": error} | more
 
-    words = text(page_of(catalogue(failing), "s"))
 
-    assert "s: the connection closed; exit code 1 Its last words: KeyError: TOKEN" in words
-    assert "Failures in a row 3" in words
+def test_a_failing_server_begins_with_the_reason_and_the_last_words_of_its_process() -> None:
+    words = text(page_of(catalogue(failing()), "s"))
+
+    places = [words.index(each) for each in ("s: the connection closed", "KeyError: TOKEN", "Failures in a row 3")]
+    assert places == sorted(places)
+
+
+def test_the_log_of_a_server_is_shown_to_an_operator_alone(tmp_path: Path) -> None:
+    of = catalogue(failing(endpoint=Endpoint(transport="stdio"), groups=TEAMS))
+    starts = (f"{STARTED}{start}\n" + "".join(f"line {start}{number:02}\n" for number in range(8)) for start in "abc")
+    log_file(tmp_path, "s").write_text("".join(starts))
+    means = Means(log_directory=tmp_path)
+
+    def seen(caller: Caller, *, may_operate: bool) -> str:
+        asked = PageRequest(caller, caller.scope, of, {"server_id": "s"}, {}, may_operate=may_operate, means=means)
+        return text(shown(server(asked), "server"))
+
+    of_operator, of_team = seen(ANYONE, may_operate=True), seen(TEAM, may_operate=False)
+
+    assert "line c00" in of_operator
+    assert "line c07" in of_operator
+    assert "line b" not in of_operator  # of the last start alone
+    assert "line c" not in of_team
+    assert "KeyError: TOKEN" in of_team
 
 
 def test_the_address_has_no_secret_and_is_shown_to_callers_without_restriction() -> None:
@@ -340,7 +362,7 @@ def test_groups_labels_and_source_lead_to_the_servers_that_share_them() -> None:
 
 
 def test_the_command_to_reconcile_a_server_is_ready_for_a_shell() -> None:
-    assert "toolscale resync &#39;a b;c&#39;" in page_of(catalogue({"server_id": "a b;c"}), "a b;c")
+    assert "toolscale resync &#39;a b;c&#39;" in page_of(catalogue(failing(server_id="a b;c")), "a b;c")
 
 
 def test_the_link_of_the_longest_label_finds_the_server() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,9 +26,10 @@ from query.sign_in_routes import SignInRoutes
 from query.turns import allow_turns
 from query.usage.record import sampling
 from query.usage.usage import open_usage
+from query.web.overview import claude_command, client_config
+from query.web.page import Means
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import page_routes
-from query.web.views import claude_command, client_config
 from shared.errors import ConfigInvalid
 from shared.intents import times
 from shared.quoting import printable
@@ -45,6 +46,7 @@ from toolscale.console import FIRST_SERVERS, err, print_notes
 from toolscale.embedded.composition import Embedded, run_embedded
 from toolscale.embedded.door import IDLE_S, Door, Use, use_routes
 from toolscale.embedded.startup_progress import report_startup
+from toolscale.mcp_clients.excluding import exclude
 from toolscale.stdio import stdio_command
 from workers.emit import Emitter
 from workers.events_api.api import EventRecorder, events_route
@@ -131,7 +133,7 @@ def answer(
     http: HttpServer
     with ExitStack() as beside:
         routes = [
-            *page_routes(catalogue, listener),
+            *page_routes(catalogue, listener, _means(settings, resync)),
             metrics_route(
                 catalogue, listener, is_open=settings.metrics_public, gauges=[BacklogGauges(intents.backlog)]
             ),
@@ -168,6 +170,11 @@ def answer(
             beside.enter_context(report_startup(embedded, catalogue, _print))
         tune_interpreter()
         http.run()
+
+
+def _means(settings: Settings, resync: Callable[[str], None]) -> Means:
+    path = settings.mcp_config
+    return Means(resync, log_directory(settings), partial(exclude, path) if path else None, path)
 
 
 def _print(line: str) -> None:

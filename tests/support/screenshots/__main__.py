@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from contextlib import closing
 from datetime import timedelta
@@ -15,9 +16,9 @@ from PIL import Image
 
 from query.usage.usage import TOOLS_LIST, CatalogueSize, RowKey, open_usage, today
 from shared.settings import load_settings
-from tests.support.browser import browser
-from tests.support.screenshots import SCREENSHOTS
-from tests.support.transcripts.serving import called, serving_demo
+from tests.support.browser import Browser, browser
+from tests.support.screenshots import SCREENSHOTS, Stage
+from tests.support.transcripts.serving import called, serving, serving_demo
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -47,18 +48,24 @@ CALLED = ("git:git_log", "git:git_status", "filesystem:read_text_file", "sqlite:
 
 
 def main() -> None:
-    """Search, call tools, change the definitions of a server, and open each page."""
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
-        serving_demo(ROOT / ".demo", Path(directory)) as url,
-    ):
-        anyio.run(_use, url)
-        eventually(lambda: _is_kept(Path(directory)), what="the history to be written")
-        _look_back(Path(directory))
-        _move(ROOT / ".demo" / "mcp.json")
-        changed = url.removesuffix("/mcp") + "/ui/servers/time"
-        eventually(lambda: "changed definition" in httpx2.get(changed, trust_env=False).text, 60, "the change")
-        _take(url.removesuffix("/mcp"), Path(directory))
+    """Take the pictures of an empty installation, of one that was used for a month, and of one that breaks then."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        profile, empty, used = (Path(directory) / name for name in ("chromium", "empty", "used"))
+        for each in (profile, empty, used):
+            each.mkdir()
+        with browser(profile) as chromium:
+            (empty / "mcp.json").write_text('{"mcpServers": {}}', encoding="utf-8")
+            with serving(empty, empty / "mcp.json") as url:
+                _take(chromium, url, "empty")
+            with serving_demo(ROOT / ".demo", used) as url:
+                anyio.run(_use, url)
+                eventually(lambda: _is_kept(used), what="the history to be written")
+                _look_back(used)
+                _take(chromium, url, "healthy")
+                _break(ROOT / ".demo" / "mcp.json")
+                eventually(lambda: "<ins>" in _page(url, "/ui/servers/time"), 60, "the change")
+                eventually(lambda: "KeyError" in _page(url, "/ui/servers/mail"), 60, "the failure")
+                _take(chromium, url, "broken")
 
 
 async def _use(url: str) -> None:
@@ -100,26 +107,34 @@ def _look_back(directory: Path) -> None:
             )
 
 
-def _move(config: Path) -> None:
-    """Give the server `time` another time zone, which its definitions name."""
-    config.write_text(config.read_text(encoding="utf-8").replace('"UTC"', '"Asia/Tokyo"'), encoding="utf-8")
+def _break(config: Path) -> None:
+    """Give the server `time` another time zone, which its definitions name, and add a server that cannot start."""
+    document = json.loads(config.read_text(encoding="utf-8").replace('"UTC"', '"Asia/Tokyo"'))
+    failing = "import os; os.environ['MAIL_TOKEN']"
+    document["mcpServers"]["mail"] = {"command": sys.executable, "args": ["-c", failing]}
+    config.write_text(json.dumps(document), encoding="utf-8")
+
+
+def _page(url: str, path: str) -> str:
+    return httpx2.get(url.removesuffix("/mcp") + path, trust_env=False).text
 
 
 def _servers() -> int:
     return len(json.loads((ROOT / ".demo" / "mcp.json").read_text(encoding="utf-8"))["mcpServers"])
 
 
-def _take(address: str, directory: Path) -> None:
+def _take(chromium: Browser, url: str, stage: Stage) -> None:
     PICTURES.mkdir(exist_ok=True)
-    profile = directory / "chromium"
-    profile.mkdir()
-    with browser(profile) as chromium:
-        for screenshot in SCREENSHOTS:
-            tab = chromium.tab(screenshot.width, 600, dark=screenshot.dark, scripts=False)
-            tab.open(address + screenshot.path)
-            tab.screenshot(PICTURES / screenshot.file, MAX_HEIGHT)
-            with Image.open(PICTURES / screenshot.file) as picture:
-                picture.convert("RGB").quantize(COLOURS).save(PICTURES / screenshot.file, optimize=True)
+    for screenshot in (each for each in SCREENSHOTS if each.stage == stage):
+        tab = chromium.tab(screenshot.width, 600, dark=screenshot.dark, scripts=False)
+        tab.open(url.removesuffix("/mcp") + screenshot.path)
+        for name, text in screenshot.filled:
+            tab.evaluate(f"document.querySelector('[name=\"{name}\"]').value = {json.dumps(text)}")
+        if screenshot.filled:
+            tab.follow("form.parameters button")
+        tab.screenshot(PICTURES / screenshot.file, MAX_HEIGHT)
+        with Image.open(PICTURES / screenshot.file) as picture:
+            picture.convert("RGB").quantize(COLOURS).save(PICTURES / screenshot.file, optimize=True)
 
 
 main()

@@ -23,15 +23,21 @@ def serving_demo(demo: Path, directory: Path) -> Generator[str]:
 
 @contextmanager
 def serving_servers(servers: Sequence[LaunchableServer], directory: Path) -> Generator[str]:
-    """Yield the URL of a service over these servers, whose files are in `directory`."""
+    """Yield the URL of a service over these servers, whose files are in `directory`, after all are listed."""
+    with serving(directory, write_servers(servers, directory), len(servers)) as url:
+        yield url
+
+
+@contextmanager
+def serving(directory: Path, config: Path, indexed: int = 0) -> Generator[str]:
+    """Yield the URL of a service over the servers of a file, after so many are listed."""
     composition = Composition("", directory, {"REDIS_URL": "", "QDRANT_URL": ""})
-    config = write_servers(servers, directory)
     command = ("-m", "toolscale", "serve", "--config", str(config), "--port", "0")
     with composition.run("serve", *command) as running:
         running.wait_for("query_service_started")
         url = re.search(r"http://127\.0\.0\.1:\d+/mcp", running.output())
         assert url, running.output()
-        running.wait_for("server_indexed", within_s=120, times=len(servers))
+        running.wait_for("server_indexed", within_s=120, times=indexed)
         yield url.group()
 
 
