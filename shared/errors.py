@@ -57,11 +57,11 @@ Errors about one server have a `server_id`, and their messages begin with it.
 
 import copy
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from enum import Enum, auto
 from typing import Self
 
 from shared.quoting import quoted_name
+from shared.validation import nearest_names
 
 
 class ToolscaleError(Exception):
@@ -286,7 +286,7 @@ class ServerUnknown(Permanent):
     @classmethod
     def near(cls, server_id: str, known: Iterable[str]) -> Self:
         """Return the error for this id, with similar ones of the known ids."""
-        return cls(server_id, tuple(get_close_matches(server_id, list(known))))
+        return cls(server_id, tuple(nearest_names(server_id, known)))
 
     def __str__(self) -> str:
         meant = f"; did you mean {' or '.join(self.candidates)}?" if self.candidates else ""

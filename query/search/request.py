@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -16,6 +15,7 @@ from query.answers.budget import CursorText, MaxTokens, ToolRequest
 from query.replicas import MAX_NAMESAKES, split_name, without_digest
 from shared.catalog import Encoding, Scope, point_id
 from shared.settings import ResponseMode
+from shared.validation import nearest_names
 
 if TYPE_CHECKING:
     from query.records import Ledger
@@ -41,7 +41,10 @@ ToolNames = Annotated[list[ToolName], Field(max_length=200), BeforeValidator(_as
 class FindRequest(ToolRequest):
     """The search, its filters and its detail level. At least one description or keyword is not blank."""
 
-    aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("query", "task", "description"), "tool_description")
+    aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("query", "task", "description"), "tool_description"),
+        **dict.fromkeys(("max_results", "top_k"), "limit"),
+    }
 
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""
@@ -171,7 +174,7 @@ def _is_allowed(group: str, allowed: Scope) -> bool:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     shown = name[:SHOWN_CHARACTERS]
-    nearest = get_close_matches(shown, sorted(known), n=SHOWN)
+    nearest = nearest_names(shown, sorted(known), SHOWN)
     return f"{shown!r} that you may see" + (f"; the nearest: {', '.join(nearest)}" if nearest else "")
 
 
