@@ -95,6 +95,8 @@ async def _result(toolbox: Toolbox, function: dict[str, str]) -> str:
         arguments = json.loads(function["arguments"] or "{}")
     except ValueError as error:
         return f"The arguments are no JSON: {error}"
+    if not isinstance(arguments, dict):
+        return "The arguments: expected an object."
     return await toolbox.call(function["name"], arguments)
 
 
