@@ -20,6 +20,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from query.absent import staleness
 from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
 from query.records import Baseline, TokenMetrics, token_metrics
 from query.replicas import Serving, first_server
@@ -400,15 +401,14 @@ class _Level:
             tools=tools,
             keywords_only=result.keywords_only or None,
             token_metrics=metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
-            warnings=[*result.warnings, *self._staleness(shown), *self.truncation(count), *result.budget_warnings],
+            warnings=[*result.warnings, *self._stale(shown), *self.truncation(count), *result.budget_warnings],
             nextCursor=None if is_all else result.cursor,
         )
         return counted(response, self.budget.count)
 
-    def _staleness(self, shown: Sequence[IndexedTool]) -> list[str]:
-        stale = {tool.server_id for tool in shown if self.result.serving[tool.qualified_name].stale_since is not None}
-        names = ", ".join(sorted(stale))
-        return [f"Tools of {names} may be out of date: their servers did not answer."] if stale else []
+    def _stale(self, shown: Sequence[IndexedTool]) -> list[str]:
+        serving = self.result.serving
+        return staleness(tool.server_id for tool in shown if serving[tool.qualified_name].stale_since is not None)
 
     def truncation(self, count: int) -> list[str]:
         """Return a warning if a response with `count` tools is shorter than the caller requested."""

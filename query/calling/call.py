@@ -203,7 +203,8 @@ def _resolved(request: CallRequest, caller: Caller, catalogue: Catalogue) -> Res
             denied = resolve_tool_name(request.name, caller.scope, catalogue, request.server_name).tool
         except (ToolNotFound, ServerError):
             raise missing from None
-        raise CallDenied(denied.server_id, denied.definition.name, missing.name, missing.candidates) from None
+        tool = denied.definition.name
+        raise CallDenied(denied.server_id, tool, missing.name, missing.candidates, missing.hints) from None
 
 
 def permitted_tool(
