@@ -223,7 +223,15 @@ class ContextInfo(BaseModel):
     model_config = CAMEL_CASE
 
     tokens: int | None
-    percent_total: float | None = None
+    percent_total: float | None
+
+
+class ContextSum(BaseModel):
+    """Tokens of the model form of a whole, which has no share."""
+
+    model_config = CAMEL_CASE
+
+    tokens: int
 
 
 class ContextMeta(BaseModel):
@@ -231,8 +239,8 @@ class ContextMeta(BaseModel):
 
     model_config = CAMEL_CASE
 
-    context: ContextInfo
-    total_possible_context: ContextInfo
+    context: ContextSum
+    total_possible_context: ContextSum
 
 
 def context_info(tokens: int | None, total: int) -> ContextInfo:
@@ -241,8 +249,8 @@ def context_info(tokens: int | None, total: int) -> ContextInfo:
 
 
 def context_meta(tokens: int, possible: int) -> ContextMeta:
-    """Return both sums; neither is a share."""
-    return ContextMeta(context=ContextInfo(tokens=tokens), total_possible_context=ContextInfo(tokens=possible))
+    """Return both sums."""
+    return ContextMeta(context=ContextSum(tokens=tokens), total_possible_context=ContextSum(tokens=possible))
 
 
 def share(tokens: int | None, total: int) -> float | None:
