@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from mcp import Client, StdioServerParameters
@@ -97,7 +97,7 @@ async def _result(toolbox: Toolbox, function: dict[str, str]) -> str:
         return f"The arguments are no JSON: {error}"
     if not isinstance(arguments, dict):
         return "The arguments: expected an object."
-    return await toolbox.call(function["name"], arguments)
+    return await toolbox.call(function["name"], cast("dict[str, Any]", arguments))
 
 
 def measure(demo: Path, model: str, only: set[str], file: Path, watches: Watches) -> Figures:

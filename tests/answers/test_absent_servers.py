@@ -146,7 +146,7 @@ STALE: dict[str, Any] = {"stale_since": 1.0, "last_error": "linear: cannot resol
 @pytest.mark.parametrize("tool", ["describe_tool", "call_tool"])
 async def test_an_unknown_tool_of_a_server_with_an_old_list_is_answered_with_its_age(tool: str, name: str) -> None:
     stale, fresh = catalogue_beside("listed", **STALE), catalogue_beside("listed")
-    arguments = {"names": [name]} if tool == "describe_tool" else {"tool_name": name}
+    arguments: dict[str, Any] = {"names": [name]} if tool == "describe_tool" else {"tool_name": name}
 
     assert "of linear may be out of date" in await answer(stale, tool, **arguments)
     assert "out of date" not in await answer(fresh, tool, **arguments)
