@@ -104,10 +104,6 @@ def _why(record: ServerRecord) -> str:
 
 def _closing(records: Sequence[ServerRecord]) -> list[str]:
     """Return a sentence on what becomes of those of these servers that are retried; none without any."""
-    match [record.server_id for record in records if _is_retried(record)]:
-        case []:
-            return []
-        case [server_id]:
-            return [f"It is retried by itself; `toolscale show {server_id}` says more."]
-        case _:
-            return ["They are retried by themselves; `toolscale show SERVER` says more."]
+    retried = [record.server_id for record in records if _is_retried(record)]
+    named = retried[0] if len(retried) == 1 else "SERVER"
+    return [f"Listing is retried by itself; `toolscale show {named}` says more."] if retried else []
