@@ -471,6 +471,8 @@ def _key(tool: Stated) -> Key:
 def report_rows(stated: Stated, before: Sequence[Seen], upstream: Upstream, answer: str) -> list[Row]:
     """Return the rows of a report; `before` are the messages that it covers, of the callers that it covers."""
     rows = Rows("report", answer)
+    parts = ("by_day", "own_tools", "by_tool", "by_server")
+    stated = {**stated, **{part: [Counter(row) for row in stated.get(part, ())] for part in parts}}  # missing: 0
     used = [seen for seen in before if seen.exchange.result]
     totals = Counter[str]()
     for name in dict.fromkeys(seen.visible.caller.name for seen in used):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import ToolNotFound
 from shared.intents.definitions import Definitions
+from shared.validation import nearest_names
 
 if TYPE_CHECKING:
     from shared.intents.intents import Intents
@@ -75,5 +75,5 @@ def _name_of(found: Definitions, tool: str) -> str:
         return name
     if change:
         raise ToolNotFound(tool, "has changed again; compare", (f"{name}@{change.digest}",))
-    near = tuple(get_close_matches(tool, list(found.changed)))
+    near = tuple(nearest_names(tool, found.changed))
     raise ToolNotFound(tool, f"has no changed definition on {found.server_id}", near)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from mcp.types import Tool, ToolAnnotations
 
-from query.absent import absences
+from query.absent import absences, is_overdue
 from query.answers.answer import TOOL, FindResponse, SearchResult, nearest_line, within_budget
 from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
@@ -272,7 +272,9 @@ def _warnings(
     warnings = [] if request.cursor else filter_warnings(request.servers, request.groups, allowed, ledger)
     if any(step.whole.dense is None for step in steps):
         warnings.append(KEYWORDS_ONLY)
+    absent = ledger.absent(scope)
     awaited, servers = ledger.being_listed(scope)
+    awaited -= sum(map(is_overdue, absent))  # a few seconds will not do for these
     if found.hits and not found.is_match:
         warnings.append(NOTHING_FITS)
     elif not found.hits and is_filled and not awaited:
@@ -280,7 +282,7 @@ def _warnings(
     if not request.cursor:
         is_about_all = not (found.hits and found.is_match) or bool(request.servers or request.groups)
         named = [*request.steps, *(request.servers or ())]
-        warnings += absences(ledger.absent(scope), named, all_unreached=is_about_all)
+        warnings += absences(absent, named, all_unreached=is_about_all)
     if awaited:
         warnings.append(f"Servers still being listed: {awaited} of {servers}. Ask again in a few seconds.")
     elif not is_filled:

@@ -173,6 +173,13 @@ class Ledger:
         of_status = {status: replace(scope, status=status) for status in get_args(Status)}
         return [record for record in self._records.absent if of_status[record.status].admits(record)]
 
+    def stale(self, scope: Scope) -> list[ServerRecord]:
+        """Return the running servers in the scope whose tools are those of an earlier listing, sorted by id.
+
+        As of the last refresh.
+        """
+        return [record for record in self._records.stale if scope.admits(record)]
+
     def records(self, scope: Scope) -> list[ServerRecord]:
         """Return the records of all servers in the scope, of every status, sorted by id, as of the last refresh."""
         scopes = {status: replace(scope, status=status) for status in get_args(Status)}
@@ -324,6 +331,12 @@ class Records:
         """The servers whose tools cannot be found: not listed yet, not reached, or not running."""
         absent = (record for record in self.by_id.values() if record.status != "running" or not record.is_listed)
         return sorted(absent, key=lambda record: record.server_id)
+
+    @cached_property
+    def stale(self) -> Sequence[ServerRecord]:
+        """The running servers whose last listing failed, with the tools of an earlier one."""
+        listed = (record for record in self.by_id.values() if record.status == "running" and record.is_listed)
+        return sorted((each for each in listed if each.stale_since is not None), key=lambda record: record.server_id)
 
     @cached_property
     def names(self) -> ServerNames:

@@ -57,11 +57,11 @@ Errors about one server have a `server_id`, and their messages begin with it.
 
 import copy
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from enum import Enum, auto
 from typing import Self
 
 from shared.quoting import quoted_name
+from shared.validation import nearest_names
 
 
 class ToolscaleError(Exception):
@@ -246,27 +246,39 @@ NO_SUCH_TOOL = "no such tool"
 
 
 class ToolNotFound(Permanent):
-    """The caller's scope has no tool of this name, or several; `candidates` are `server:tool` names."""
+    """The caller's scope has no tool of this name, or several; `candidates` are `server:tool` names.
 
-    def __init__(self, name: str, reason: str, candidates: tuple[str, ...]) -> None:
-        super().__init__(name, reason, candidates)
+    `hints` are sentences on servers that may have such a tool, and cannot be listed now.
+    """
+
+    def __init__(self, name: str, reason: str, candidates: tuple[str, ...], hints: tuple[str, ...] = ()) -> None:
+        super().__init__(name, reason, candidates, hints)
         self.name = name
         self.reason = reason
         self.candidates = candidates
+        self.hints = hints
 
     def __str__(self) -> str:
         names = ", ".join(map(quoted_name, self.candidates))
         if self.reason == NO_SUCH_TOOL:
-            return f"There is no tool {self.name!r}.{f' Nearest: {names}' if names else ''}"
+            nearest = (f"Nearest: {names}",) if names else ()
+            return " ".join((f"There is no tool {self.name!r}.", *self.hints, *nearest))
         return f"{self.name!r} {self.reason}{f': {names}' if names else ''}"
 
 
 class CallDenied(ToolNotFound):
     """The operator's policy denies the call of `tool`; the text is that of a tool that does not exist."""
 
-    def __init__(self, server_id: str, tool: str, name: str = "", candidates: tuple[str, ...] = ()) -> None:
-        super().__init__(name or f"{server_id}:{tool}", NO_SUCH_TOOL, candidates)
-        self.args = (server_id, tool, name, candidates)
+    def __init__(
+        self,
+        server_id: str,
+        tool: str,
+        name: str = "",
+        candidates: tuple[str, ...] = (),
+        hints: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(name or f"{server_id}:{tool}", NO_SUCH_TOOL, candidates, hints)
+        self.args = (server_id, tool, name, candidates, hints)
         self.server_id = server_id
         self.tool = tool
 
@@ -286,7 +298,7 @@ class ServerUnknown(Permanent):
     @classmethod
     def near(cls, server_id: str, known: Iterable[str]) -> Self:
         """Return the error for this id, with similar ones of the known ids."""
-        return cls(server_id, tuple(get_close_matches(server_id, list(known))))
+        return cls(server_id, tuple(nearest_names(server_id, known)))
 
     def __str__(self) -> str:
         meant = f"; did you mean {' or '.join(self.candidates)}?" if self.candidates else ""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 # A single letter is near to everything; comparing takes time that grows with the square of the lengths.
-_SHORTEST, _LONGEST_NAME, _MOST_NAMES = 2, 60, 200
+_SHORTEST, _LONGEST_NAME = 2, 60
+# Two names with this ratio of equal letters are similar, 0 to 1 (`difflib`).
+SIMILAR = 0.6
 
 _EXPECTED: Mapping[tuple[str, ...], str] = {
     ("missing", "missing_argument", "missing_keyword_only_argument"): "missing",
@@ -113,20 +115,20 @@ ENCODE = (
 _NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant: a similar one, an abbreviation, or a part; None without any."""
-    by_plain = {_plain(each): each for each in islice(known, _MOST_NAMES)}
+def nearest_names(name: str, known: Iterable[str], most: int = 3, cutoff: float = SIMILAR) -> list[str]:
+    """Return the known names that were probably meant, the nearest first: similar ones, abbreviations, or parts."""
+    by_plain = {_plain(each): each for each in known}
     given = _plain(name)
-    similar = get_close_matches(given, by_plain, n=1)
-    related = (each for each in by_plain if _abbreviates(given, each) or _abbreviates(each, given))
-    found = next(iter([*similar, *get_close_matches(given, related, n=1, cutoff=0)]), None)
-    return None if found is None else by_plain[found]
+    related = [each for each in by_plain if _abbreviates(given, each) or _abbreviates(each, given)]
+    similar = get_close_matches(given, by_plain, n=most, cutoff=cutoff)
+    found = dict.fromkeys([*similar, *get_close_matches(given, related, n=most, cutoff=0)])
+    return [by_plain[each] for each in islice(found, most)]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = SIMILAR) -> str:
     """Return a question for the nearest known name, to follow on an error; "" without any."""
-    nearest = nearest_name(name, known)
-    return f"; did you mean {quoted_name(nearest)}?" if nearest else ""
+    nearest = nearest_names(name, known, 1, cutoff)
+    return f"; did you mean {quoted_name(nearest[0])}?" if nearest else ""
 
 
 def _plain(name: str) -> str:

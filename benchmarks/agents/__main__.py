@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from mcp import Client, StdioServerParameters
@@ -95,7 +95,9 @@ async def _result(toolbox: Toolbox, function: dict[str, str]) -> str:
         arguments = json.loads(function["arguments"] or "{}")
     except ValueError as error:
         return f"The arguments are no JSON: {error}"
-    return await toolbox.call(function["name"], arguments)
+    if not isinstance(arguments, dict):
+        return "The arguments: expected an object."
+    return await toolbox.call(function["name"], cast("dict[str, Any]", arguments))
 
 
 def measure(demo: Path, model: str, only: set[str], file: Path, watches: Watches) -> Figures:

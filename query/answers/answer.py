@@ -20,6 +20,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from query.absent import staleness
 from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
 from query.answers.signature import signature
 from query.records import Baseline, TokenMetrics, token_metrics
@@ -207,7 +208,15 @@ class ContextInfo(BaseModel):
     model_config = CAMEL_CASE
 
     tokens: int | None
-    percent_total: float | None = None
+    percent_total: float | None
+
+
+class ContextSum(BaseModel):
+    """Tokens of the model form of a whole, which has no share."""
+
+    model_config = CAMEL_CASE
+
+    tokens: int
 
 
 class ContextMeta(BaseModel):
@@ -215,8 +224,8 @@ class ContextMeta(BaseModel):
 
     model_config = CAMEL_CASE
 
-    context: ContextInfo
-    total_possible_context: ContextInfo
+    context: ContextSum
+    total_possible_context: ContextSum
 
 
 def context_info(tokens: int | None, total: int) -> ContextInfo:
@@ -225,8 +234,8 @@ def context_info(tokens: int | None, total: int) -> ContextInfo:
 
 
 def context_meta(tokens: int, possible: int) -> ContextMeta:
-    """Return both sums; neither is a share."""
-    return ContextMeta(context=ContextInfo(tokens=tokens), total_possible_context=ContextInfo(tokens=possible))
+    """Return both sums."""
+    return ContextMeta(context=ContextSum(tokens=tokens), total_possible_context=ContextSum(tokens=possible))
 
 
 def share(tokens: int | None, total: int) -> float | None:
@@ -385,15 +394,14 @@ class _Level:
             tools=tools,
             keywords_only=result.keywords_only or None,
             token_metrics=metrics.model_copy(update={"uncounted": []}) if self.detail == "name" else metrics,
-            warnings=[*result.warnings, *self._staleness(shown), *self.truncation(count), *result.budget_warnings],
+            warnings=[*result.warnings, *self._stale(shown), *self.truncation(count), *result.budget_warnings],
             nextCursor=None if is_all else result.cursor,
         )
         return counted(response, self.budget.count)
 
-    def _staleness(self, shown: Sequence[IndexedTool]) -> list[str]:
-        stale = {tool.server_id for tool in shown if self.result.serving[tool.qualified_name].stale_since is not None}
-        names = ", ".join(sorted(stale))
-        return [f"Tools of {names} may be out of date: their servers did not answer."] if stale else []
+    def _stale(self, shown: Sequence[IndexedTool]) -> list[str]:
+        serving = self.result.serving
+        return staleness(tool.server_id for tool in shown if serving[tool.qualified_name].stale_since is not None)
 
     def truncation(self, count: int) -> list[str]:
         """Return a warning if a response with `count` tools is shorter than the caller requested."""

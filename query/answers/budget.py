@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 
 
 class ToolRequest(BaseModel):
-    """The arguments of a tool; an optional argument that is null, "" or [] counts as absent.
+    """The arguments of a tool; an optional argument that is null, "", [] or {} counts as absent.
 
     Some clients send every optional argument. `aliases` are further names that agents use, with what they mean.
     """
@@ -56,18 +56,19 @@ class ToolRequest(BaseModel):
         given = renamed(without_empty(cast("Mapping[str, Any]", raw), optional | cls.aliases.keys()), cls.aliases)
         for name in given:
             if name not in cls.model_fields:
-                raise ValueError(f"{quoted_name(name)}: {cls.unknown(name)}")
+                raise ValueError(f"{quoted_name(name)}: {cls.unknown(name, given)}")
         return given
 
     @classmethod
-    def unknown(cls, name: str) -> str:
-        """Return why an argument of this name is refused."""
-        known = ", ".join(cls.model_fields)
-        return f"no argument of this tool{did_you_mean(name, cls.model_fields) or f'; it has {known}'}"
+    def unknown(cls, name: str, given: Collection[str]) -> str:  # noqa: ARG003
+        """Return why an argument of this name is refused, among those that are given."""
+        # without those that `tools/list` leaves out
+        known = ", ".join(cls.model_json_schema()["properties"])
+        return f"no argument of this tool{did_you_mean(name, (*cls.model_fields, *cls.aliases)) or f'; it has {known}'}"
 
 
 def renamed(arguments: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments with the names that the aliases mean.
+    """Return the arguments with the names that the aliases mean; of two names for one, an empty value gives way.
 
     Raises:
         ValueError: an argument is given twice, under two names.
@@ -76,7 +77,9 @@ def renamed(arguments: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[st
     used: dict[str, str] = {}
     for given, value in arguments.items():
         name = aliases.get(given, given)
-        if name in found:
+        if name in found and is_empty(value):
+            continue
+        if not is_empty(found.get(name)):
             raise ValueError(f"{given}: says the same as {used[name]}, use one of them")
         found[name], used[name] = value, given
     return found
@@ -84,7 +87,12 @@ def renamed(arguments: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[st
 
 def without_empty(arguments: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     """Return the arguments without those of these names that are empty."""
-    return {name: value for name, value in arguments.items() if name not in names or value not in (None, "", [])}
+    return {name: value for name, value in arguments.items() if name not in names or not is_empty(value)}
+
+
+def is_empty(value: object) -> bool:
+    """Return whether a value says nothing: clients that send every argument fill them with such values."""
+    return value in (None, "", [], {})
 
 
 MaxTokens = Annotated[int, Field(ge=MIN_TOKENS)]

@@ -21,7 +21,7 @@ from shared.catalog import ToolDefinition
 from shared.errors import ArgumentsInvalid
 from shared.quoting import encodable, quoted_name
 from shared.text.tokens import json_text
-from shared.validation import did_you_mean, nearest_name
+from shared.validation import did_you_mean, nearest_names
 
 # Values of a schema in which each reference is replaced by its target; the schemas of real tools have hundreds.
 MAX_SCHEMA_VALUES = 5_000
@@ -32,8 +32,8 @@ MAX_STEPS = 2_000_000
 # Regular expressions read texts, so a text counts as a value for each of these many characters.
 CHARACTERS_OF_A_VALUE = 64
 MAX_ERRORS = 1_000
-# Names that are compared with those of the tool.
-MAX_UNKNOWN = 8
+# Names that are compared, and names of the tool that they are compared with.
+MAX_UNKNOWN, MAX_KNOWN = 8, 200
 # Longer texts are not parsed.
 MAX_TEXT_CHARACTERS = 10_000
 _SHOWN_CHARACTERS = 200
@@ -262,7 +262,9 @@ def _invalid(error: ValidationError, schema: dict[str, Any]) -> ArgumentsInvalid
             known = _properties(error, schema)
             given_names = cast("dict[str, Any]", error.instance)
             unknown = islice((given for given in given_names if given not in known), MAX_UNKNOWN)
-            meant = next((given for given in unknown if nearest_name(given, known) == name), None)
+            meant = next(
+                (given for given in unknown if nearest_names(given, islice(known, MAX_KNOWN), 1) == [name]), None
+            )
             instead = f"; you gave {_shown(quoted_name(meant))}: did you mean {quoted_name(name)}?" if meant else ""
             its_schema = f"; its schema: {_shown(json_text(known[name]))}" if known.get(name) else ""
             reason = f"is required{instead}{its_schema}"
@@ -270,7 +272,7 @@ def _invalid(error: ValidationError, schema: dict[str, Any]) -> ArgumentsInvalid
             path += map(quoted_name, unexpected[:1])
             known = _properties(error, schema)
             names = ", ".join(map(quoted_name, known)) or "none"
-            meant_name = did_you_mean(unexpected[0], known)
+            meant_name = did_you_mean(unexpected[0], islice(known, MAX_KNOWN))
             it_has = f" It has {_shown(names)}" if meant_name else f"; it has {_shown(names)}"
             reason = f"is no parameter of this tool{meant_name}{it_has}"
         case ValidationErrorKind.Type() | ValidationErrorKind.Enum():

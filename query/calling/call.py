@@ -7,7 +7,7 @@ request ─▶ the tool in the caller's scope ─▶ its running replicas ─▶
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -69,6 +69,8 @@ ReadResult = ReadResourceResult | InputRequiredResult
 _TOOL_RESULT: TypeAdapter[ToolResult] = TypeAdapter(ToolResult)
 _READ_RESULT: TypeAdapter[ReadResult] = TypeAdapter(ReadResult)
 
+# `username` and `server_id` are of the called tool, and `sever_name` is not.
+_CLOSE = 0.85
 # More nested calls than any agent was observed to send.
 _MAX_WRAPPERS = 3
 CALL_TOOL_NAME = "call_tool"
@@ -111,10 +113,11 @@ class CallRequest(ToolRequest):
 
     @classmethod
     @override
-    def unknown(cls, name: str) -> str:
+    def unknown(cls, name: str, given: Collection[str]) -> str:
         """Return why an argument is refused: mostly it is one of the called tool."""
-        of_call = did_you_mean(name, cls.model_fields)
-        return f"no argument of call_tool{of_call or '; put what the called tool needs into `parameters`'}"
+        meant = did_you_mean(name, (field for field in cls.model_fields if field not in given), _CLOSE)
+        put = f"{meant} Put" if meant else "; put"
+        return f"no argument of call_tool{put} what the called tool needs into `parameters`"
 
     @property
     def name(self) -> str:
@@ -131,7 +134,10 @@ def _normalized(raw: dict[str, Any]) -> dict[str, Any]:
         ValueError: a field is given twice, under two names, or the parameters are broken JSON.
     """
     aliases = CallRequest.aliases
-    request = renamed(without_empty(raw, CallRequest.model_fields.keys() | aliases.keys()), aliases)
+    given = without_empty(raw, CallRequest.model_fields.keys() | aliases.keys())
+    if {"tool_name", "name"} <= given.keys():  # many tools have a parameter of this name
+        raise ValueError(f"name: {CallRequest.unknown('name', CallRequest.model_fields)}")
+    request = renamed(given, aliases)
     text = request.get("parameters")
     if isinstance(text, str):
         try:
@@ -197,7 +203,8 @@ def _resolved(request: CallRequest, caller: Caller, catalogue: Catalogue) -> Res
             denied = resolve_tool_name(request.name, caller.scope, catalogue, request.server_name).tool
         except (ToolNotFound, ServerError):
             raise missing from None
-        raise CallDenied(denied.server_id, denied.definition.name, missing.name, missing.candidates) from None
+        tool = denied.definition.name
+        raise CallDenied(denied.server_id, tool, missing.name, missing.candidates, missing.hints) from None
 
 
 def permitted_tool(

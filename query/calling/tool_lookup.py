@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from query.absent import absence
+from query.absent import absence, unknown_tool_hints
 from query.catalogue import Catalogue
 from query.records import Ledger
 from query.replicas import MAX_NAMESAKES, ReplicaSets, reads_as_another_name, split_name, without_digest
@@ -71,9 +71,10 @@ def resolve_tool_names(names: Collection[str], scope: Scope, catalogue: Catalogu
     bare = [name for name in names if ":" not in name]
     resolved = _with_server(with_server, scope, catalogue) if with_server else {}
     resolved |= _without_server(bare, scope, catalogue) if bare else {}
-    unknown = [name for name in names if name not in resolved]
-    for name, candidates in _nearest(unknown, scope, catalogue):
-        resolved[name] = ToolNotFound(name, NO_SUCH_TOOL, candidates)
+    if unknown := [name for name in names if name not in resolved]:
+        absent, stale = catalogue.ledger.absent(scope), catalogue.ledger.stale(scope)
+        for name, candidates in _nearest(unknown, scope, catalogue):
+            resolved[name] = ToolNotFound(name, NO_SUCH_TOOL, candidates, unknown_tool_hints(name, absent, stale))
     return {name: resolved[name] for name in names}
 
 

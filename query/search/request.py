@@ -6,16 +6,18 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from query.absent import absences
 from query.answers.budget import CursorText, MaxTokens, ToolRequest
 from query.replicas import MAX_NAMESAKES, split_name, without_digest
 from shared.catalog import Encoding, Scope, point_id
 from shared.settings import ResponseMode
+from shared.validation import nearest_names
 
 if TYPE_CHECKING:
     from query.records import Ledger
@@ -41,7 +43,10 @@ ToolNames = Annotated[list[ToolName], Field(max_length=200), BeforeValidator(_as
 class FindRequest(ToolRequest):
     """The search, its filters and its detail level. At least one description or keyword is not blank."""
 
-    aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("query", "task", "description"), "tool_description")
+    aliases: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("query", "task", "description"), "tool_description"),
+        **dict.fromkeys(("max_results", "top_k"), "limit"),
+    }
 
     tool_description: Description | Annotated[list[Description], Field(max_length=20)]
     """What the tool should do; a list of steps finds tools for each."""
@@ -134,10 +139,10 @@ def filter_warnings(
 ) -> list[str]:
     """Return sentences about those of these servers and groups that the allowed scope does not have.
 
-    As of the last refresh; each comes with the nearest names of the scope.
+    As of the last refresh; each comes with the nearest names of the scope, and those of these that have no tools now.
     """
     return [
-        *_shortened(_server_warnings(servers or (), allowed, ledger)),
+        *_server_warnings(servers or (), allowed, ledger),
         *_shortened(_group_warnings(groups or (), allowed, ledger)),
     ]
 
@@ -145,14 +150,20 @@ def filter_warnings(
 def _server_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> list[str]:
     unknown = [name for name in names if not _is_known(name, allowed, ledger)]
     known = [record.server_id for record in ledger.records(allowed)] if unknown else []
-    return [f"There is no server {_nearest(name, known)}." for name in unknown]
+    nearest = {name: _nearest(name, known) for name in unknown}
+    suggested = set(chain(*nearest.values())).difference(names)
+    absent = [record for record in ledger.absent(allowed) if record.server_id in suggested] if suggested else []
+    return [
+        *_shortened([f"There is no server {_shown(name, near)}." for name, near in nearest.items()]),
+        *absences(absent, suggested, all_unreached=False),
+    ]
 
 
 def _group_warnings(names: Sequence[str], allowed: Scope, ledger: Ledger) -> list[str]:
     unknown = [name for name in names if not _has_servers(name, allowed, ledger)]
     records = ledger.records(allowed) if unknown else []
     known = {group for record in records for group in record.groups if _is_allowed(group, allowed)}
-    return [f"There is no running server in the group {_nearest(name, known)}." for name in unknown]
+    return [f"There is no running server in the group {_shown(name, _nearest(name, known))}." for name in unknown]
 
 
 def _is_known(name: str, allowed: Scope, ledger: Ledger) -> bool:
@@ -169,10 +180,12 @@ def _is_allowed(group: str, allowed: Scope) -> bool:
     return allowed.groups is None or group in allowed.groups
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    shown = name[:SHOWN_CHARACTERS]
-    nearest = get_close_matches(shown, sorted(known), n=SHOWN)
-    return f"{shown!r} that you may see" + (f"; the nearest: {', '.join(nearest)}" if nearest else "")
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    return nearest_names(name[:SHOWN_CHARACTERS], sorted(known), SHOWN)
+
+
+def _shown(name: str, nearest: Sequence[str]) -> str:
+    return f"{name[:SHOWN_CHARACTERS]!r} that you may see" + (f"; the nearest: {', '.join(nearest)}" if nearest else "")
 
 
 def _shortened(warnings: list[str]) -> list[str]:

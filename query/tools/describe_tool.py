@@ -54,6 +54,8 @@ class NotDescribed(BaseModel):
     reason: str
     candidates: list[str] | None = None
     """What may have been meant, as server:tool."""
+    hints: list[str] | None = None
+    """Servers that the name names, and that cannot be listed now."""
 
 
 class DescribeResponse(BaseModel):
@@ -99,6 +101,7 @@ def describe_tools(request: DescribeRequest, allowed: Scope, catalogue: Catalogu
             name=name,
             reason=error.reason,
             candidates=(list(error.candidates) or None) if isinstance(error, ToolNotFound) else None,
+            hints=(list(error.hints) or None) if isinstance(error, ToolNotFound) else None,
         )
         for name, error in resolutions.items()
         if not isinstance(error, ResolvedName)

@@ -71,15 +71,15 @@ class GetActiveToolset(CatalogueTool[ToolsetRequest]):
     def respond(self, request: ToolsetRequest, caller: Caller) -> dict[str, Any]:
         """Return the toolset report with the advice on it; log its size."""
         response = toolset_report(request, caller, self._catalogue, self._offers, self._recent)
-        is_unknown = response["toolset"] is not None and not response["tools"]
+        is_unknown = "toolset" in response and not response["tools"]
         if not is_unknown and (advice := self._advice(response, caller)):
             response["advice"] = advice
-        _log.info("toolset_shown", toolset=response["toolset"], tools=len(response["tools"]))
+        _log.info("toolset_shown", toolset=response.get("toolset"), tools=len(response["tools"]))
         return response
 
     def _advice(self, response: dict[str, Any], caller: Caller) -> list[str]:
         try:
-            return list(self._kept(response["toolset"], caller, json_text(response), self._clock_s() // REFRESH_S))
+            return list(self._kept(response.get("toolset"), caller, json_text(response), self._clock_s() // REFRESH_S))
         except HistoryUnavailable as error:
             _log.warning("savings_read_failed", reason=str(error))
             return ["The calls of the last weeks cannot be read at the moment."]
@@ -166,7 +166,8 @@ def _budget(caller: Caller, result: BudgetResult) -> dict[str, Any]:
 
 
 def _nothing(name: str | None, reason: str, possible: int) -> dict[str, Any]:
-    return {"toolset": name, "tools": [], "meta": _object(context_meta(0, possible)), "warnings": [reason]}
+    named = {} if name is None else {"toolset": name}
+    return {**named, "tools": [], "meta": _object(context_meta(0, possible)), "warnings": [reason]}
 
 
 def _object(model: BaseModel) -> dict[str, Any]:

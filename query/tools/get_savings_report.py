@@ -59,4 +59,4 @@ class GetSavingsReport(CatalogueTool[SavingsRequest]):
         scope, index = self._catalogue.scope(caller), self._catalogue.pinned().index
         report = report_for(caller, scope, request.period, self._usage, index)
         _log.info("savings_reported", days=(report.last_day - report.first_day).days + 1)
-        return report.as_object()
+        return report.as_answer()

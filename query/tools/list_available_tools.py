@@ -22,7 +22,7 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from query.absent import absences
+from query.absent import absences, staleness
 from query.answers.answer import (
     CAMEL_CASE,
     ContextInfo,
@@ -255,6 +255,7 @@ def _tools_after(
         else [
             *filter_warnings(request.servers, request.groups, allowed, ledger),
             *absences(ledger.absent(scope), request.servers or (), all_unreached=True),
+            *staleness(record.server_id for record in ledger.stale(scope)),
         ],
         cursor=LONGEST_NAME,
     )

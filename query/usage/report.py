@@ -136,6 +136,13 @@ class SavingsReport(BaseModel):
         """Return the report as JSON values, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def as_answer(self) -> dict[str, object]:
+        """Return the same for a model: rows without zeros, which say nothing, and no empty lists."""
+        lists = {name for name, value in self if isinstance(value, list)}
+        shown = self.model_dump(mode="json", exclude_none=True)
+        rows = {name: [{key: each for key, each in row.items() if each} for row in shown[name]] for name in lists}
+        return {name: rows.get(name, value) for name, value in shown.items() if value != []}
+
 
 def report(
     rows: Rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -31,23 +32,27 @@ STATES: dict[str, dict[str, Any]] = {
     },
     "quarantined": {"status": "quarantined", "stale_since": 1.0, "last_error": "linear: cannot resolve x"},
     "waiting": NEVER,
+    "hanging": NEVER | {"revision": 1_700_000_000_000_000},
     "stopped": {"status": "stopped"},
+    "listed": {},
 }
 SAYS = {
     "failing": ("cannot be listed", "cannot resolve mcp.linear.example", "toolscale show linear"),
     "sign-in": ("needs a sign-in", "toolscale login linear"),
     "quarantined": ("quarantined", "cannot resolve x", "toolscale show linear"),
-    "waiting": ("being listed",),
+    "waiting": ("being listed", "few seconds"),
+    "hanging": ("since", "2023-11-14 22:13 UTC", "toolscale show linear"),
     "stopped": ("stopped",),
 }
-each_state = pytest.mark.parametrize("state", STATES)
+each_state = pytest.mark.parametrize("state", SAYS)
 
 
 def catalogue_beside(state: str, threshold: float = -1.0, **fields: Any) -> Catalogue:
     """Return a catalogue of one listed server, and of Linear in this state, both in the group `dev`."""
     index = FakeIndex()
     fill(index, make_tool("time", "now", "tell the time", groups=["dev"]))
-    told = {"groups": frozenset({"dev"}), "declared_name": "Linear MCP", "revision": 9} | STATES[state] | fields
+    revision = int(time.time() * 1e6)
+    told = {"groups": frozenset({"dev"}), "declared_name": "Linear MCP", "revision": revision} | STATES[state] | fields
     index.put_server(record_of("linear", (), **told))
     return Catalogue(index, FakeEmbedder(), Ledger(index), no_match_threshold=threshold)
 
@@ -67,8 +72,16 @@ async def answer(catalogue: Catalogue, tool: str, caller: Caller = ANYONE, **arg
         ("find_tool", {"tool_description": ["tell the time", "post it with linear mcp"]}),
         ("describe_tool", {"names": ["linear:create_issue", "time:now"]}),
         ("call_tool", {"tool_name": "linear:create_issue"}),
+        ("describe_tool", {"names": ["linear"]}),
         ("call_tool", {"tool_name": "create_issue", "server_name": "linear"}),
+        ("call_tool", {"tool_name": "linear_create_issue"}),
+        ("call_tool", {"tool_name": "linear.create_issue"}),
+        ("call_tool", {"tool_name": "linear/create_issue"}),
+        ("call_tool", {"tool_name": "linear__create_issue"}),
+        ("call_tool", {"tool_name": "LinearMcp:createIssue"}),
         ("list_available_tools", {"servers": ["linear", "time"]}),
+        ("list_available_tools", {"servers": ["linar"]}),
+        ("find_tool", {"tool_description": "tell the time", "servers": ["linar", "time"]}),
     ],
 )
 async def test_a_request_that_names_a_server_without_tools_is_told_why_and_what_helps(
@@ -78,9 +91,10 @@ async def test_a_request_that_names_a_server_without_tools_is_told_why_and_what_
 
     assert "linear" in text
     assert [word for word in SAYS[state] if word not in text] == []
+    assert state == "waiting" or "few seconds" not in text
 
 
-@pytest.mark.parametrize("state", ["failing", "sign-in", "quarantined"])
+@pytest.mark.parametrize("state", ["failing", "sign-in", "quarantined", "hanging"])
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -107,12 +121,15 @@ async def test_an_answer_that_does_not_concern_the_server_does_not_name_it(state
 
 @each_state
 @pytest.mark.parametrize("tool", ["find_tool", "describe_tool", "call_tool", "list_available_tools"])
-async def test_a_caller_who_may_not_see_the_server_hears_the_same_as_if_it_did_not_exist(tool: str, state: str) -> None:
+@pytest.mark.parametrize("name", ["linear:create_issue", "linear_create_issue"])
+async def test_a_caller_who_may_not_see_the_server_hears_the_same_as_if_it_did_not_exist(
+    name: str, tool: str, state: str
+) -> None:
     arguments: dict[str, dict[str, Any]] = {
         "find_tool": {"tool_description": "create an issue in Linear", "servers": ["linear"]},
-        "describe_tool": {"names": ["linear:create_issue"]},
-        "call_tool": {"tool_name": "linear:create_issue"},
-        "list_available_tools": {"servers": ["linear"]},
+        "describe_tool": {"names": ["linear:create_issue", "linear_create_issue"]},
+        "call_tool": {"tool_name": name},
+        "list_available_tools": {"servers": ["linear", "linar"]},
     }
     hidden = catalogue_beside(state, groups=frozenset({"ops"}))
     without = Catalogue(other := FakeIndex(), FakeEmbedder(), Ledger(other), no_match_threshold=-1.0)
@@ -122,11 +139,32 @@ async def test_a_caller_who_may_not_see_the_server_hears_the_same_as_if_it_did_n
     assert await answer(hidden, tool, dev, **arguments[tool]) == await answer(without, tool, dev, **arguments[tool])
 
 
+STALE: dict[str, Any] = {"stale_since": 1.0, "last_error": "linear: cannot resolve x"}
+
+
+@pytest.mark.parametrize("name", ["linear:delete_issue", "linear_delete_issue"])
+@pytest.mark.parametrize("tool", ["describe_tool", "call_tool"])
+async def test_an_unknown_tool_of_a_server_with_an_old_list_is_answered_with_its_age(tool: str, name: str) -> None:
+    stale, fresh = catalogue_beside("listed", **STALE), catalogue_beside("listed")
+    arguments: dict[str, Any] = {"names": [name]} if tool == "describe_tool" else {"tool_name": name}
+
+    assert "of linear may be out of date" in await answer(stale, tool, **arguments)
+    assert "out of date" not in await answer(fresh, tool, **arguments)
+
+
+async def test_a_listing_names_the_servers_whose_lists_are_old() -> None:
+    stale = catalogue_beside("listed", **STALE)
+
+    assert "of linear may be out of date" in await answer(stale, "list_available_tools")
+    assert "out of date" not in await answer(stale, "list_available_tools", servers=["time"])
+
+
 @given(st.integers(0, 40))
 def test_of_many_servers_without_tools_a_few_are_named_and_the_others_counted(number: int) -> None:
     absent = [record_of(f"s{each}", **STATES["failing"]) for each in range(number)]
 
     said = absences(absent, [], all_unreached=True)
 
-    assert len(said) == min(number, SHOWN) + (number > SHOWN)
+    assert len(said) == min(number, SHOWN) + (number > 0) + (number > SHOWN)
     assert number <= SHOWN or said[-1].startswith(f"{number - SHOWN} ")
+    assert " ".join(said).count("toolscale show") == (number > 0)

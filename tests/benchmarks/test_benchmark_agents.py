@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from benchmarks.agents.__main__ import ALL, CLIENT, TOOLSCALE, Record, called, play, render, scored
-from benchmarks.agents.models import ChatEndpoint, Model, ScriptedAgent
+from benchmarks.agents.models import ChatEndpoint, Message, Model, ScriptedAgent
 from benchmarks.agents.tasks import Step, Task, prepare, read_tasks
 from benchmarks.agents.toolboxes import CLIENT_SEARCH, SearchedToolbox, Toolbox, Tools
 from benchmarks.harness import document, kept
@@ -110,6 +110,29 @@ def test_the_script_gives_up_without_the_tool() -> None:
 
     assert called(record) == [CLIENT_SEARCH]
     assert not TASK.is_done(record["messages"][-1]["content"])
+
+
+@pytest.mark.parametrize("toolbox", [Toolbox, SearchedToolbox])
+@pytest.mark.parametrize("written", ["[1]", '"Ann"', "null", "7", "{broken"])
+def test_arguments_of_a_model_that_are_no_object_are_answered_and_end_no_run(
+    written: str, toolbox: type[Toolbox]
+) -> None:
+    async def model(messages: Sequence[Message], _offered: object) -> Message:
+        if messages[-1]["role"] == "tool":
+            return {"role": "assistant", "content": "I gave up."}
+        calls = [
+            {"id": name, "function": {"name": name, "arguments": written}} for name in ("desk__greet", CLIENT_SEARCH)
+        ]
+        return {"role": "assistant", "content": None, "tool_calls": calls}
+
+    async def run() -> Record:
+        async with desk() as tools:
+            return await play(TASK, CLIENT, model, toolbox(tools), "")
+
+    results = [message["content"] for message in anyio.run(run)["messages"] if message["role"] == "tool"]
+
+    assert len(results) == 2
+    assert all(result.startswith("The arguments") for result in results)
 
 
 def test_no_task_is_done_by_an_agent_that_says_so_and_does_nothing(tmp_path: Path) -> None:

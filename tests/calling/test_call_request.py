@@ -70,7 +70,7 @@ def test_a_tool_named_like_ours_is_left_to_the_server_that_is_named() -> None:
         ({"tool_name": "t", "parameters": "[" * 100_000}, "parameters"),
         ({"tool_name": "t", "timezone": "UTC"}, "timezone"),
         ({"tool_name": "t", "name": "u"}, "name"),
-        ({"tool_name": "t", "parameters": {}, "args": {"a": 1}}, "args"),
+        ({"tool_name": "t", "parameters": {"b": 1}, "args": {"a": 1}}, "args"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_by_field(given_as: dict[str, Any], field: str) -> None:

@@ -63,3 +63,8 @@ def test_any_other_name_is_one_json_string_of_ascii(name: str) -> None:
 
 def test_the_candidates_of_an_unknown_server_are_ids_of_any_script() -> None:
     assert str(ServerUnknown("srv", ("srv1", "сервер"))) == "no server 'srv' is known; did you mean srv1 or сервер?"
+
+
+@pytest.mark.parametrize("given_id", ["gihub", "GITHUB", "gh", "hub"])
+def test_the_candidates_of_an_unknown_server_are_similar_abbreviated_or_longer_ids(given_id: str) -> None:
+    assert ServerUnknown.near(given_id, ["time", "github"]).candidates == ("github",)

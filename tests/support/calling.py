@@ -33,7 +33,12 @@ def catalogue_of(tools: Iterable[IndexedTool], protocol_version: str | None = No
     for revision, tool in enumerate(tools, start=1):
         index.upsert([ingested(tool, embedder)])
         record = ServerRecord(
-            server_id=tool.server_id, endpoint=Endpoint(), protocol_version=protocol_version, revision=revision
+            server_id=tool.server_id,
+            endpoint=Endpoint(),
+            protocol_version=protocol_version,
+            features_version=FEATURES_VERSION,
+            last_listed_at=1.0,
+            revision=revision,
         )
         index.put_server(record)
     return Catalogue(index, embedder, Ledger(index))

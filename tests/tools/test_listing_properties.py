@@ -117,7 +117,7 @@ def total(fleet: Fleet) -> int:
 
 
 def meta(tokens: int, possible: int) -> dict[str, Any]:
-    context, everything = ({"tokens": counted, "percentTotal": None} for counted in (tokens, possible))
+    context, everything = ({"tokens": counted} for counted in (tokens, possible))
     return {"context": context, "totalPossibleContext": everything}
 
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 both_eras = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
-EMPTY: st.SearchStrategy[Any] = st.sampled_from([None, "", []])
+EMPTY: st.SearchStrategy[Any] = st.sampled_from([None, "", [], {}])
 NAMES = st.lists(st.sampled_from(["time", "git"]), min_size=1, max_size=2)
 GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "limit": st.integers(1, 50),
@@ -74,7 +74,7 @@ def test_an_empty_optional_argument_counts_as_absent(model: type[ToolRequest], d
 
 
 @both_eras
-@pytest.mark.parametrize("empty", [None, "", []], ids=repr)
+@pytest.mark.parametrize("empty", [None, "", [], {}], ids=repr)
 @pytest.mark.parametrize("name", SMALLEST)
 async def test_a_client_that_fills_in_every_argument_gets_the_same_answer(name: str, empty: object, mode: str) -> None:
     upstreams = upstreams_to({})
@@ -139,7 +139,10 @@ def refusal(model: type[ToolRequest], **arguments: object) -> str:
 @pytest.mark.parametrize(
     ("model", "given_name", "meant"),
     [
-        (FindRequest, "max_results", None),
+        (FindRequest, "colour", None),
+        (FindRequest, "querry", "query"),
+        (FindRequest, "taks", "task"),
+        (FindRequest, "max_result", "max_results"),
         (FindRequest, "server", "servers"),
         (FindRequest, "readOnly", "read_only"),
         (FindRequest, "keywords", "tool_keywords"),
@@ -147,7 +150,8 @@ def refusal(model: type[ToolRequest], **arguments: object) -> str:
         (ListRequest, "details", "detail"),
         (SavingsRequest, "Period", "period"),
         (CallRequest, "server", "server_name"),
-        (CallRequest, "tool", "tool_name"),
+        (CallRequest, "sever_name", "server_name"),
+        (CallRequest, "params", "parameters"),
     ],
 )
 def test_an_unknown_argument_is_named_with_the_one_that_was_meant(
@@ -158,20 +162,50 @@ def test_an_unknown_argument_is_named_with_the_one_that_was_meant(
     assert reason.startswith(f"{given_name}: ")
     assert (f"did you mean {meant}?" in reason) == bool(meant)
     assert meant or all(name in reason for name in ("tool_description", "limit"))
+    assert not [name for name in ("encoding", "max_tokens") if name in reason]
 
 
-@pytest.mark.parametrize("name", ["timezone", "path", "q", "\u5730\u65b9"])
+@pytest.mark.parametrize(
+    "name", ["timezone", "path", "q", "\u5730\u65b9", "name", "names", "tool_args", "tool", "username", "server_id"]
+)
 def test_an_argument_of_the_called_tool_beside_parameters_belongs_into_them(name: str) -> None:
     reason = refusal(CallRequest, **{name: "UTC"})
 
     assert reason.startswith(quoted_name(name))
     assert "`parameters`" in reason
+    assert "?" not in reason
+
+
+def test_a_call_without_a_tool_names_the_argument_that_was_meant() -> None:
+    with pytest.raises(ValidationError) as caught:
+        CallRequest.model_validate({"tool": "time:now"})
+
+    assert "did you mean tool_name?" in first_invalid_argument(caught.value)
 
 
 @pytest.mark.parametrize("name", ["query", "task", "description"])
 def test_a_search_may_be_called_otherwise(name: str) -> None:
     assert FindRequest.model_validate({name: "tell the time"}).steps == ["tell the time"]
     assert FindRequest.model_validate({name: ["a", "b"], "limit": 3}).steps == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["max_results", "top_k"])
+def test_the_most_tools_of_a_search_may_be_called_otherwise(name: str) -> None:
+    assert FindRequest.model_validate({"query": "tell the time", name: 3}).limit == 3
+
+
+@given(st.sampled_from([FindRequest, CallRequest]), EMPTY, st.booleans())
+def test_an_empty_argument_gives_way_to_another_name_of_it(
+    model: type[ToolRequest], empty: object, comes_first: bool
+) -> None:
+    for alias, name in model.aliases.items():
+        value = (REQUIRED[model] | {"limit": 3, "parameters": {"at": 1}})[name]
+        others = {key: each for key, each in REQUIRED[model].items() if key != name}
+        for full, filled in ((alias, name), (name, alias)):
+            pair = [(full, value), (filled, empty)]
+            arguments = others | dict(reversed(pair) if comes_first else pair)
+
+            assert model.model_validate(arguments) == model.model_validate(others | {name: value})
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ async def test_a_report_leads_with_the_net_and_states_the_gross_of_the_answers(p
     # a client that parses a tool and writes it again may order its keys anew
     assert totals["listed_tokens"] == pytest.approx(tokens, rel=0.01)
     assert totals["net_tokens_saved"] == 1_800 - totals["listed_tokens"] - answered
-    assert report["by_tool"] == [{"name": "own:own_time", "shown": 1, "calls": 0, "failed_calls": 0, "result_bytes": 0}]
+    assert report["by_tool"] == [{"name": "own:own_time", "shown": 1}]
     assert [use["name"] for use in report["own_tools"]] == ["tools/list", "find_tool"]
     assert f"Below {report['break_even_tools']} tools" in report["advice"]
 
@@ -150,7 +150,7 @@ async def test_the_catalogues_size_is_reported_by_day_to_callers_that_see_all_of
 
     ann, in_toolset, root = [await call_json(index, path, caller, "get_savings_report") for caller in (ANN, dev, ROOT)]
 
-    assert ann["catalogue"] == in_toolset["catalogue"] == []
+    assert "catalogue" not in ann.keys() | in_toolset.keys()
     assert root["catalogue"] == [{"day": today().isoformat(), "servers": 2, "tools": 2, "tokens": 1_800}]
 
 

@@ -165,7 +165,8 @@ def description(answer: Object, name: str) -> Object:
         ToolNotFound: no searchable tool has this name, or several have it.
     """
     for problem in answer.get("not_found", ()):
-        raise ToolNotFound(name, problem["reason"], tuple(problem.get("candidates", ())))
+        told = (tuple(problem.get(field, ())) for field in ("candidates", "hints"))
+        raise ToolNotFound(name, problem["reason"], *told)
     return cast("Object", answer["tools"][0])
 
 
