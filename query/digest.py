@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 150
 HOUR_S = 3_600
-# A server that hangs may be awaited for as long as its listing may take: minutes, in which others can be searched.
+# A server that hangs is awaited no longer; its listing may take minutes to fail.
 AWAITED_S = 60.0
 # As many scopes as the sums of a catalogue are kept for.
 _SCOPES = 256
@@ -116,10 +116,11 @@ class Digests:
         if not catalogue.is_filled(last is not None):
             return last or BEING_LISTED
         records = _visible(scope, catalogue)
-        if last is None and any(map(self._is_awaited, records)):
+        is_settled = last is not None or not any(map(self._is_awaited, records))
+        if not is_settled and not any(record.is_listed for record in records):
             return BEING_LISTED
         text = digest_text(records, scope.groups, counting(catalogue.encoding))
-        return Digest(text) if text else NO_SERVER
+        return Digest(text, is_settled) if text else NO_SERVER
 
     def _is_awaited(self, record: ServerRecord) -> bool:
         is_new = self._clock_s() - record.revision / 1e6 < AWAITED_S

@@ -176,8 +176,9 @@ def test_a_digest_is_read_once_an_hour_and_stays_while_the_index_is_down() -> No
     first = fleet.digests.of(ANYONE)
 
     fleet.index.is_down = True
-    assert fleet.digests.of(ANYONE) is first
+    assert fleet.digests.of(ANYONE) is fleet.digests.kept(ANYONE) is first
     fleet.now_s += HOUR_S
+    assert fleet.digests.kept(ANYONE) is None
     assert fleet.digests.of(ANYONE) is first
     assert not fleet.digests.of(Caller("ann", frozenset({"dev"}))).text
 
@@ -198,7 +199,7 @@ def test_a_new_process_waits_for_the_first_listing_of_each_server_but_not_for_on
     fleet.put("slow", **NEW)
     assert fleet.digests.of(ANYONE) is BEING_LISTED
     fleet.put("clock", "time")
-    assert fleet.digests.of(ANYONE) is BEING_LISTED
+    assert fleet.digests.of(ANYONE) == Digest("Servers: clock (time); slow.", is_settled=False)
 
     fleet.now_s += AWAITED_S + 1
 
