@@ -49,8 +49,8 @@ class Digest:
 
 
 NO_DIGEST = Digest("", is_settled=False)
-BEING_LISTED = Digest("The servers are being listed; search again in a few seconds.", is_settled=False)
-NO_SERVER = Digest("No server is connected yet.", is_settled=False)
+BEING_LISTED = Digest("Servers: being listed; search again in a few seconds.", is_settled=False)
+NO_SERVER = Digest("Servers: none connected yet.", is_settled=False)
 
 
 def with_digest(tool: Tool, digest: Digest) -> Tool:
