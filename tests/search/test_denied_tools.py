@@ -163,8 +163,8 @@ def test_what_is_found_listed_described_and_counted_is_what_the_policy_does_not_
         assert shown <= permitted.keys()
         assert digests_of({key: permitted[key] for key in shown}) == digests_of(permitted)
     every = [f"{server_id}:{tool.definition.name}" for server_id, tools in fleet.items() for tool in tools]
-    described = DescribeTool(site.catalogue).respond(DescribeRequest(names=every), caller) if every else {"tools": []}
-    assert len(described["tools"]) == len(permitted)
+    described = DescribeTool(site.catalogue).respond(DescribeRequest(names=every), caller)["tools"] if every else ()
+    assert len(described) == len(permitted)
 
     tokens = sum(tool.token_counts[ENCODING] for tool in permitted.values())
     baseline, by_server = ledger.baseline(scope, ENCODING), ledger.by_server(scope, ENCODING)
