@@ -254,7 +254,7 @@ class Rows(list[Row]):
 
 def without_digest(tool: Raw) -> Raw:
     """Return a tool of Toolscale's `tools/list` without the digest of the catalogue, which a command cannot know."""
-    return {**tool, "description": str(tool["description"]).partition(" It has some ")[0]}
+    return {**tool, "description": str(tool["description"]).partition(" Servers: ")[0]}
 
 
 def command_rows(costs: Stated, servers: Sequence[Stated], own: Sequence[Raw], upstream: Upstream) -> list[Row]:
