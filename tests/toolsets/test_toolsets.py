@@ -84,7 +84,7 @@ async def test_the_visible_tools_of_a_toolset_are_listed_beside_ours_under_disti
 
 async def test_a_toolset_bounds_what_is_found_listed_described_and_counted() -> None:
     async with client_of(ANN, DEV) as client:
-        found = await answer(client, "find_tool", tool_description="show what time it is now", limit=20)
+        found = await answer(client, "find_tool", tool_description=["what time is it", "show the log"], limit=20)
         listed = await answer(client, "list_available_tools")
         described = await answer(client, "describe_tool", names=["time:zones", "secret:read", "git:log"])
 
@@ -205,7 +205,7 @@ async def test_a_budget_that_is_exceeded_is_warned_of() -> None:
     async with client_of(ANN, DEV.model_copy(update={"budget_tokens": 50})) as client:
         listed = await client.list_tools()
         shown = await answer(client, "get_active_toolset")
-        found = await answer(client, "find_tool", tool_description="now")
+        found = await answer(client, "find_tool", tool_description=["now", "log"])
 
     assert len(listed.tools) == len(OURS) + 3
     assert listed.meta is not None
