@@ -39,7 +39,7 @@ SHOWN = 20
 
 # All that the totals are computed from.
 _OWN_COUNTERS = (
-    *("answers", "tokens", "bytes", "baseline_tokens", "baseline_tools"),
+    *("answers", "tokens", "bytes", "baseline_tokens", "baseline_tools", "inner_tokens", "result_tokens"),
     *("tokens_saved", "searches", "found_nothing"),
 )
 

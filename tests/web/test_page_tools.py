@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from query.caller import PERMISSIONS
@@ -185,7 +186,8 @@ async def test_denied_tools_are_marked_for_who_may_operate_and_hidden_from_other
     known = static(tmp_path / "t.toml", root=entry("root"), ann=entry("ann", permissions=reading))
     denied = policy(rule(tools=["set_*"]))
 
-    servers, tools = {}, {}
+    servers: dict[str, str] = {}
+    tools: dict[str, httpx2.Response] = {}
     for token in ("root", "ann"):
         async with http_client(app_of(clock(), known, read_policy=lambda: denied), token) as http:
             servers[token] = text(await http.get("/ui/servers/clock"))
