@@ -212,6 +212,7 @@ class Recording:
 
     exchanges: Sequence[Exchange]
     upstream: Upstream
+    unasked: Upstream
     report: dict[str, Any]
     costs: dict[str, Any]
     servers: Sequence[dict[str, Any]]
@@ -219,7 +220,7 @@ class Recording:
 
 def record(plan: Plan) -> Recording:
     """List each server, then play the session on a service of its own."""
-    upstream = Upstream(raw_tools(plan.servers), plan.groups)
+    upstream, unasked = (Upstream(raw_tools(plan.servers, can_be_asked=asked), plan.groups) for asked in (True, False))
     # a server that ends late may still write its log
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         tokens = token_file(Path(name) / "tokens.toml", **{caller.name: _entry(caller) for caller in plan.callers})
@@ -234,7 +235,7 @@ def record(plan: Plan) -> Recording:
         report = _printed(composition, "savings", "today")
         costs = _printed(composition, "costs", "--config", str(composition.directory / CONFIG))
         servers = _printed(composition, "ls")
-    return Recording(recorder.exchanges, upstream, report, costs, servers)
+    return Recording(recorder.exchanges, upstream, unasked, report, costs, servers)
 
 
 @contextmanager
@@ -287,7 +288,9 @@ def recounted(plan: Plan, recording: Recording) -> list[Row]:
         if each.tool == "get_active_toolset":
             rows += advice_rows(each, covered, upstream)
     own = next(each.exchange.result["tools"] for each in seen if each.tool == LIST and not each.visible.toolset)
-    rows += command_rows(recording.costs, recording.servers, list(map(without_digest, own)), upstream)
+    rows += command_rows(
+        recording.costs, recording.servers, list(map(without_digest, own)), upstream, recording.unasked
+    )
     return [*rows, *report_rows(recording.report, seen, upstream, LAST_REPORT)]
 
 

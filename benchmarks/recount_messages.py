@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -19,7 +20,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCResponse, TextContent
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCResponse, TextContent
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,25 +39,40 @@ _TIMEOUT_S = 120.0
 # A server's own list
 
 
-def raw_tools(servers: Sequence[LaunchableServer]) -> dict[str, list[Message]]:
-    """Return the tools of these servers by id, as a client of the SDK receives them: with their keys in order."""
+def raw_tools(servers: Sequence[LaunchableServer], *, can_be_asked: bool = True) -> dict[str, list[Message]]:
+    """Return the tools of these servers by id, as a client of the SDK receives them: with their keys in order.
+
+    A server may have tools for clients that can be asked, as Toolscale's service can.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        listed = pool.map(_tools_of, servers)
+        listed = pool.map(partial(_tools_of, can_be_asked=can_be_asked), servers)
         return {server.server_id: tools for server, tools in zip(servers, listed, strict=True)}
 
 
-def _tools_of(server: LaunchableServer) -> list[Message]:
-    return anyio.run(_listed, server)
+def _tools_of(server: LaunchableServer, *, can_be_asked: bool) -> list[Message]:
+    return anyio.run(partial(_listed, server, can_be_asked=can_be_asked))
 
 
-async def _listed(server: LaunchableServer) -> list[Message]:
+async def _listed(server: LaunchableServer, *, can_be_asked: bool) -> list[Message]:
     parameters = StdioServerParameters(command=server.command, args=list(server.args), env=dict(server.env))
     received: list[Message] = []
-    async with Client(_copying(parameters, received), cache=None) as client:
+    refuse: Any = _refuse if can_be_asked else None
+    client = Client(
+        _copying(parameters, received),
+        cache=None,
+        list_roots_callback=refuse,
+        sampling_callback=refuse,
+        elicitation_callback=refuse,
+    )
+    async with client:
         cursor = (await client.list_tools()).next_cursor
         while cursor:
             cursor = (await client.list_tools(cursor=cursor)).next_cursor
     return [tool for result in received for tool in result.get("tools", ())]
+
+
+async def _refuse(*_: object) -> ErrorData:
+    return ErrorData(code=INVALID_REQUEST, message="there is nobody to ask")
 
 
 @asynccontextmanager

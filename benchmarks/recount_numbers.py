@@ -257,13 +257,18 @@ def without_digest(tool: Raw) -> Raw:
     return {**tool, "description": str(tool["description"]).partition(" Servers: ")[0]}
 
 
-def command_rows(costs: Stated, servers: Sequence[Stated], own: Sequence[Raw], upstream: Upstream) -> list[Row]:
-    """Return the rows of `toolscale costs` and `toolscale ls`; `own` are the tools of Toolscale's `tools/list`."""
+def command_rows(
+    costs: Stated, servers: Sequence[Stated], own: Sequence[Raw], upstream: Upstream, unasked: Upstream
+) -> list[Row]:
+    """Return the rows of `toolscale costs` and `toolscale ls`; `own` are the tools of Toolscale's `tools/list`.
+
+    `unasked` has the tools of a client that cannot be asked, as `costs` is one.
+    """
     rows, encoding = Rows("costs", "toolscale costs"), costs["encoding"]
-    tools = list(upstream.tools.values())
+    tools = list(unasked.tools.values())
     subjects = [("total", costs["total"], tools), ("toolscale", costs["toolscale"], own)]
     for server in costs["servers"]:
-        of_server = [tool for (name, _), tool in upstream.tools.items() if name == server["server_id"]]
+        of_server = [tool for (name, _), tool in unasked.tools.items() if name == server["server_id"]]
         subjects.append(("servers[]", server, of_server))
     for subject, stated, raw in subjects:
         rows.add(f"{subject}.tools", stated["tools"], len(raw))
