@@ -397,7 +397,7 @@ def document_table(figures: Figures, name: str) -> str:
     by_name = {found["name"]: found for found in figures["sets"]}
     names = name.partition(" of ")[2]
     sets = [by_name[each] for each in names.split("; ")] if names else figures["sets"]
-    columns = ("recall at 5, %", "queries", "tools", "Toolscale", *sets[0]["rivals"], PEER)
+    columns = ("recall at 5, %", "queries", "tools", "Toolscale", "its first is right, %", *sets[0]["rivals"], PEER)
     return table(columns, map(_document_row, sets))
 
 
@@ -406,7 +406,8 @@ def _document_row(found: Figures) -> list[str]:
     own = f"**{found['toolscale']['recall_at_5']:.1f}** ({low:.0f} to {high:.0f})"
     rivals = (f"{score['recall_at_5']:.1f}" for score in found["rivals"].values())
     peer = _published(found["name"])
-    return [*_size_cells(found), own, *rivals, f"{peer[0]:g}" if peer else ""]
+    first = f"{found['toolscale']['hit_at_1']:.1f}"
+    return [*_size_cells(found), own, first, *rivals, f"{peer[0]:g}" if peer else ""]
 
 
 def _size_cells(found: Figures) -> list[str]:

@@ -44,19 +44,6 @@ def test_the_kept_report_is_rendered_from_the_kept_figures(name: str) -> None:
     assert document(module.render(kept(name))) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_dates_the_results_of_another_machine_than_the_last() -> None:
-    runs = {name: run for name in KEPT if "machine" in (run := kept(name))}
-    latest = max(run["made_at"] for run in runs.values())
-    # of a day with several machines, the one with most results
-    of_latest = [run["machine"]["processor"] for run in runs.values() if run["made_at"] == latest]
-    last = max(of_latest, key=of_latest.count)
-    rows = (RESULTS.parent / "README.md").read_text(encoding="utf-8").splitlines()
-
-    for name, run in runs.items():
-        (row,) = (row for row in rows if f"results/{name}.md" in row)
-        assert (run["made_at"] in row) == (run["machine"]["processor"] != last), name
-
-
 @pytest.mark.parametrize(
     ("percent", "expected"), [(50, 50), (95, 95), (100, 100), (1, 1), (0, 1)], ids=["p50", "p95", "max", "p1", "p0"]
 )
