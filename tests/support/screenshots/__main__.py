@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 ROOT = Path(__file__).parents[3]
 PICTURES = ROOT / "docs" / "pictures"
 # Flat colours: more colours make larger files without a visible difference.
-COLOURS = 64
+COLOURS = 128
 # The top of a page is enough.
 MAX_HEIGHT = 1_250
 DAYS_BEFORE = 29
