@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
+
+from shared.upstream.messages import holds_more_values
 
 if TYPE_CHECKING:
     from anyio.abc import ByteSendStream, Process, TaskGroup
@@ -33,6 +35,8 @@ TURN_S = 1.0
 MEMORY_BYTES = 256 << 20
 RESULT_BYTES = 4 << 20
 """Of the last expression as JSON: as large as a result of a server may be."""
+MAX_VALUES = 50_000
+"""Of the arguments of a call, as many as a request over HTTP may hold."""
 LOG_CHARACTERS = 4_000
 ERROR_CHARACTERS = 1_000
 AT_ONCE = 8
@@ -102,6 +106,10 @@ class Outcome:
     calls: list[Returned] = field(default_factory=list[Returned])
 
 
+class SearchFailed(Exception):
+    """Why a search of a script found nothing; the script may catch it as ToolError."""
+
+
 class Script:
     """A run of one script."""
 
@@ -149,7 +157,10 @@ class Script:
         lines = BufferedByteReceiveStream(process.stdout)
         while not self._has_ended:
             try:
-                message = json.loads(await lines.receive_until(b"\n", _LINE_BYTES))
+                line_of_json = await lines.receive_until(b"\n", _LINE_BYTES)
+                if holds_more_values(line_of_json, MAX_VALUES):
+                    return self._end(f"the script sent more than {MAX_VALUES:,} values at once, which is the limit")
+                message = json.loads(line_of_json)
             except (anyio.DelimiterNotFound, ValueError):
                 return self._end(f"the script sent more than {RESULT_BYTES >> 20} MiB at once, which is the limit")
             match message:
@@ -187,7 +198,7 @@ class Script:
                 returned = await self._make_call(tool, arguments)
             finally:
                 self._finish()
-        self._outcome.calls.append(returned)
+        self._outcome.calls.append(replace(returned, value=None))  # a value lives as long as the script wants it
         name = f"{returned.server}:{returned.tool}" if returned.server else returned.tool
         await self._report(len(self._outcome.calls), f"{name}: {returned.outcome}")
         if returned.needs_user:
@@ -200,7 +211,11 @@ class Script:
             await self._send(stdin, {"id": number, **answer})
 
     async def _found(self, stdin: ByteSendStream, number: int, query: str) -> None:
-        await self._send(stdin, {"id": number, "value": await self._find(query)})
+        try:
+            answer: dict[str, Any] = {"value": await self._find(query)}
+        except SearchFailed as error:
+            answer = {"error": str(error)}
+        await self._send(stdin, {"id": number, **answer})
 
     def _begin(self) -> None:
         """Stop the clock while a call is in flight, which has a deadline of its own."""

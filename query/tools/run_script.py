@@ -23,7 +23,7 @@ from query.answers.budget import ToolRequest, counting
 from query.answers.pages import OwnText, shown_texts
 from query.calling.call import CallRequest
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
-from query.find import find_tool
+from query.find import FindTool, find_tool
 from query.search.request import FindRequest
 from query.tool import ALWAYS_LOADED, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
@@ -79,6 +79,8 @@ RUN_SCRIPT = Tool(
 
 def missing_sandbox() -> str | None:
     """Return why no script can run here; None if one can. Imports nothing."""
+    if find_spec("resource") is None:
+        return "scripts need the limits of processes, which this system lacks"
     if find_spec("pydantic_monty") is None:
         return "the package pydantic-monty is not installed; it has wheels for Linux, macOS and Windows only"
     return None
@@ -108,7 +110,7 @@ class RunScript(ToolHandler):
         from query.scripts.script import SOURCE_BYTES, Script  # noqa: PLC0415  # few processes run a script
 
         try:
-            source = ScriptRequest.model_validate(context.arguments).source.strip("\n")
+            source = ScriptRequest.model_validate(context.arguments).source.rstrip("\n")
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
         if len(encodable(source).encode()) > SOURCE_BYTES:
@@ -119,7 +121,8 @@ class RunScript(ToolHandler):
             outcome = await Script(encodable(source), stubs, calls.make, calls.find, calls.report).run()
         answer = await anyio.to_thread.run_sync(_answer_of, outcome, counting(self._catalogue.encoding))
         tokens = sum(made.tokens for made in outcome.calls), answer.result_tokens
-        self._catalogue.record(script_rows(today(), context.caller.name, *tokens))
+        if outcome.calls:  # a script without calls kept nothing out
+            self._catalogue.record(script_rows(today(), context.caller.name, *tokens))
         _log.info(
             "script_run",
             caller=context.caller.name,
@@ -185,6 +188,9 @@ class _Calls:
             except (InputRequired, MCPError) as error:
                 needed = str(error) if isinstance(error, MCPError) else None
                 return Returned(audit.server, audit.tool, audit.outcome, error=needed, needs_user=True)
+            except Exception:  # noqa: BLE001  # the answer has the calls before this one, whatever happens in it
+                _log.exception("script_call_failed", caller=context.caller.name, tool=request.name)
+                return Returned(audit.server, audit.tool, "failed", error="internal error")
         return await anyio.to_thread.run_sync(self._returned, result, audit)
 
     def _returned(self, result: CallToolResult, audit: CallAudit) -> Returned:
@@ -201,19 +207,24 @@ class _Calls:
         return Returned(audit.server, audit.tool, audit.outcome, value, None, tokens)
 
     async def find(self, query: str) -> list[str]:
-        """Return the signatures of the tools that fit."""
+        """Return the signatures of the tools that fit.
+
+        Raises:
+            SearchFailed: the caller may not search, the query is invalid, or the search failed.
+        """
+        from query.scripts.script import SearchFailed  # noqa: PLC0415  # as above
+
+        caller = self._context.caller
+        if FindTool.permission not in caller.permissions:
+            raise SearchFailed(f"find needs the permission {FindTool.permission}")
         try:
             request = FindRequest.model_validate({"tool_description": query, "detail": "summary"})
-        except ValidationError as error:
-            return [first_invalid_argument(error)]
-        caller = self._context.caller
-        try:
             found, _ = await run_in_thread(caller.name, self._found, request, caller)
+        except ValidationError as error:
+            raise SearchFailed(first_invalid_argument(error)) from None
         except (BudgetTooSmall, CallsExhausted, IndexUnavailable) as error:
-            return [str(error)]
-        return [f"{tool.name}({(tool.summary or '').partition('(')[2]}" for tool in found.tools] or [
-            *(found.nearest or ())
-        ]
+            raise SearchFailed(str(error)) from error
+        return [f"{tool.name}({(tool.summary or '').partition('(')[2]}" for tool in found.tools]
 
     def _found(self, request: FindRequest, caller: Caller) -> tuple[FindResponse, Timings]:
         return find_tool(request, self._catalogue.scope(caller), self._catalogue, caller)

@@ -185,6 +185,32 @@ async def test_a_script_finds_no_denied_tool(site: Site) -> None:
     assert not any("say(" in line for line in after)
 
 
+async def test_a_caller_that_may_not_search_finds_nothing_in_a_script(site: Site) -> None:
+    site.caller = Caller("ann", permissions=frozenset({"tools:call"}))
+
+    found = value(await site.run('try:\n    r = await find("read")\nexcept ToolError as error:\n    r = str(error)\nr'))
+
+    assert found == "find needs the permission catalog:read"
+
+
+async def test_after_a_call_that_fails_inside_the_answer_still_has_the_calls_before_it(site: Site) -> None:
+    answer = await site.run(
+        'said = await call("time:say", {})\n'
+        "deep = {}\nfor _ in range(260):\n    deep = {'a': deep}\n"
+        'try:\n    await call("time:list", deep)\n    r = "sent"\nexcept ToolError as error:\n    r = str(error)\nr'
+    )
+
+    assert "time:say ok" in [outcome for outcome, _ in outcomes(answer)]
+    assert value(answer)
+
+
+async def test_arguments_hold_as_many_values_as_those_of_a_request(site: Site) -> None:
+    answer = await site.run('await call("time:say", {"all": [1] * 60_000})')
+
+    assert "50,000 values" in str(answer.content)
+    assert site.servers.received == []
+
+
 async def test_a_caller_that_may_not_call_tools_never_sees_it(site: Site) -> None:
     site.caller = READER
 

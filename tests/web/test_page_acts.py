@@ -89,11 +89,8 @@ def test_the_bars_and_the_line_of_problems_are_there_without_scripts(
 ) -> None:
     tab = chromium.tab(scripts=False)
     tab.open(f"{installation.address}/ui")
-    closed = tab.evaluate("document.querySelector('details.attention ul').checkVisibility()")
-    tab.evaluate("document.querySelector('details.attention summary').focus()")
-    tab.press_enter()
 
-    assert not closed
+    assert tab.evaluate("document.querySelector('details.attention ul').checkVisibility()")
     assert "KeyError: MAIL_TOKEN" in words(tab, "details.attention ul")
     assert tab.problems == []
 
