@@ -96,7 +96,7 @@ def test_a_tool_that_the_service_does_not_have_is_a_difference(recording: Record
         tools.setdefault(server, []).append(tool)
     more = Upstream(tools, PLAN.groups)
 
-    found = differences(replace(recording, upstream=more))
+    found = differences(replace(recording, upstream=more, unasked=more))
 
     assert {"find_tool token_metrics.baseline_tokens", "find_tool token_metrics.net_tokens_saved"} <= found
     assert {"report totals.baseline_tokens", "costs total.tokens.wire", "ls tokens"} <= found

@@ -324,7 +324,11 @@ def test_arguments_that_fit_a_schema_are_never_rejected(schema: Any, arguments: 
     try:
         check_arguments(definition(schema), arguments)
     except ArgumentsInvalid:
-        assert not Draft202012Validator(schema).is_valid(arguments)
+        try:
+            fits = Draft202012Validator(schema).is_valid(arguments)
+        except Exception:  # noqa: BLE001  # the reference cannot read every schema
+            return
+        assert not fits
 
 
 @pytest.mark.parametrize(

@@ -523,7 +523,7 @@ def test_an_index_of_an_older_release_is_filled_again_before_any_savings_are_cla
     seen = list[tuple[int, int, tuple[int, int], bool, bool]]()
 
     def ask() -> None:
-        answer = find_tool(FindRequest(tool_description="get time"), Scope(), found)[0]
+        answer = find_tool(FindRequest(tool_description=["get time", "anything"]), Scope(), found)[0]
         saved, awaited = answer.token_metrics.tokens_saved, found.ledger.being_listed(Scope())
         seen.append((len(answer.tools), saved, awaited, bool(answer.warnings), live.filling() is None))
 
