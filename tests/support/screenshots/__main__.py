@@ -62,7 +62,7 @@ def main() -> None:
                 eventually(lambda: _is_kept(used), what="the history to be written")
                 _look_back(used)
                 _take(chromium, url, "healthy")
-                _break(ROOT / ".demo" / "mcp.json")
+                _break(used / "mcp.json")
                 eventually(lambda: "<ins>" in _page(url, "/ui/servers/time"), 60, "the change")
                 eventually(lambda: "KeyError" in _page(url, "/ui/servers/mail"), 60, "the failure")
                 _take(chromium, url, "broken")
@@ -79,7 +79,7 @@ def _is_kept(directory: Path) -> bool:
     with closing(open_usage(load_settings(data_dir=directory))) as usage:
         rows, sizes = usage.rows(today(), today()), usage.sizes(today(), today())
     calls = sum(counters.get("calls", 0) for counters in rows.values())
-    return calls == len(CALLS) and sizes[today()].servers == _servers()
+    return calls == len(CALLS) and sizes[today()].servers == _servers(directory)
 
 
 def _look_back(directory: Path) -> None:
@@ -119,8 +119,8 @@ def _page(url: str, path: str) -> str:
     return httpx2.get(url.removesuffix("/mcp") + path, trust_env=False).text
 
 
-def _servers() -> int:
-    return len(json.loads((ROOT / ".demo" / "mcp.json").read_text(encoding="utf-8"))["mcpServers"])
+def _servers(directory: Path) -> int:
+    return len(json.loads((directory / "mcp.json").read_text(encoding="utf-8"))["mcpServers"])
 
 
 def _take(chromium: Browser, url: str, stage: Stage) -> None:
