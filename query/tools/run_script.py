@@ -79,10 +79,10 @@ RUN_SCRIPT = Tool(
 
 def missing_sandbox() -> str | None:
     """Return why no script can run here; None if one can. Imports nothing."""
-    if find_spec("resource") is None:
-        return "scripts need the limits of processes, which this system lacks"
     if find_spec("pydantic_monty") is None:
         return "the package pydantic-monty is not installed; it has wheels for Linux, macOS and Windows only"
+    if find_spec("resource") is None:
+        return "scripts need the limits of processes, which this system lacks"
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -26,10 +28,19 @@ def test_the_data_is_the_same_each_time(tmp_path: Path) -> None:
     assert world.hashes(tmp_path / "one") == world.hashes(tmp_path / "two")
 
 
+@pytest.fixture
+def built() -> Generator[None]:
+    """Build the data at its one place, which processes of tests use one after the other."""
+    with DIRECTORY.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        world.build(DIRECTORY)  # the hashes of its commits are in some calls
+        yield
+
+
 @pytest.mark.process
+@pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_both_ways_use_the_same_servers_within_the_limits_of_a_script(task: Task) -> None:
-    world.build(DIRECTORY)  # the hashes of its commits are in some calls
     calls = [tool for calls in task.rounds() for tool, _ in calls]
 
     assert len(task.script.encode()) < SOURCE_BYTES

@@ -23,7 +23,8 @@ def load_jsonl(path):
 
 def score_query(query, ranked):
     wanted = {(tool["server"], tool["name"]) for tool in query["relevant"]}
-    return {f"recall@{cut}": float(bool(wanted & set(map(tuple, ranked[:cut])))) for cut in (5, 10)}
+    found = {cut: float(bool(wanted & set(map(tuple, ranked[:cut])))) for cut in (1, 3, 5, 8, 10)}
+    return {f"{name}@{cut}": share for name in ("recall", "hit") for cut, share in found.items()}
 
 def score(queries, run, ci):
     scores = [score_query(query, run[query["id"]]) for query in queries]
