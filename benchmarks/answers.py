@@ -1,6 +1,6 @@
-"""Answers: how many tokens do eight tools take as summaries, as definitions, and in the default form of `find_tool`?
+"""Answers: how many tokens does one take as summaries, as definitions, and in the default form of `find_tool`?
 
-Real tools are ingested by the write path. Each query is sent once in each form, for eight tools and at most 5,000
+Real tools are ingested by the write path. Each query is sent once in each form, for at most eight tools and 5,000
 tokens (cl100k_base); the whole text of an answer is counted. Tokens do not depend on the machine.
 """
 
@@ -51,7 +51,7 @@ def measure(data: Path, corpora: Sequence[str], queries: str, watches: Watches) 
 
 
 def _answers(system: System, queries: Sequence[Query], mode: ResponseMode, policy: ResponsePolicy) -> Answers:
-    # each query is answered with eight tools, whether they fit or not
+    # each query is answered with tools, whether they fit or not
     catalogue = Catalogue(
         system.index, system.embedder, Ledger(system.index), ENCODING, NO_THRESHOLD, response_policy=policy
     )
