@@ -503,7 +503,10 @@ def measure_answers(builds: Sequence[Path], plan: Plan, watches: Watches) -> lis
             life.wait_for("server_indexed", "server", servers)
             return anyio.run(_answers, str(httpx2.URL(life.url).join("/mcp")))
 
-    before, now = (watches.measure(f"answers of {build}", partial(answers_of, build)) for build in builds)
+    before, now = (
+        watches.measure(f"answers {name}", partial(answers_of, build))
+        for name, build in zip(("before", "now"), builds, strict=True)
+    )
     rows = [
         compared(f"{subject} ({before[subject][0]} and {tools} tools)", [before[subject][1]], [tokens])
         for subject, (tools, tokens) in now.items()
