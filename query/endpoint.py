@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from query.auth.authentication import bearer_token
 from query.caller import ANYONE, OPERATOR
 from query.tool import CATALOGUE_UNREACHABLE
-from query.turns import run_in_thread
 from shared.errors import AuthenticationFailed, CallsExhausted, IndexUnavailable, IntentsUnavailable, KeysUnavailable
 from shared.quoting import printable
 from shared.service.logging import LineLimit
@@ -183,12 +182,3 @@ class Endpoint:
         """Return the response to a request that ended with this error."""
         del request
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-def in_turn(read: Callable[[Request, Caller], ASGIApp]) -> Handler:
-    """Return a handler that calls `read` in a thread, in a turn of the caller."""
-
-    async def handler(request: Request, caller: Caller) -> ASGIApp:
-        return await run_in_thread(caller.name, read, request, caller)
-
-    return handler

@@ -235,7 +235,7 @@ class Ledger:
 
     def _of_records(self, records: Collection[ServerRecord], scope: Scope, encoding: Encoding) -> Baseline:
         if not any(scope.divides(record.server_id) for record in records):
-            return summed(records, encoding)
+            return added(cost_of(record, encoding) for record in records)
         return self._summed(replace(scope, servers=frozenset(record.server_id for record in records)), encoding)
 
     def _summed(self, scope: Scope, encoding: Encoding) -> Baseline:
@@ -346,7 +346,7 @@ class Records:
     def costs(self, encoding: Encoding) -> Mapping[str, Baseline]:
         """Return the cost of each server's tools."""
         if encoding not in self._costs:
-            self._costs[encoding] = {server: summed([record], encoding) for server, record in self.by_id.items()}
+            self._costs[encoding] = {server: cost_of(record, encoding) for server, record in self.by_id.items()}
         return self._costs[encoding]
 
     def within(self, scope: Scope) -> ScopeRecords:
@@ -368,7 +368,7 @@ class ScopeRecords:
     def cost(self, encoding: Encoding) -> Baseline:
         """Return the cost of all tools of these servers."""
         if encoding not in self._costs:
-            self._costs[encoding] = summed(self.records, encoding)
+            self._costs[encoding] = added(cost_of(record, encoding) for record in self.records)
         return self._costs[encoding]
 
     @cached_property
@@ -383,17 +383,17 @@ class ScopeRecords:
         return awaited, len(self.records)
 
 
-def summed(records: Iterable[ServerRecord], encoding: Encoding) -> Baseline:
-    """Return the cost of these servers' tools; a server that was never listed adds nothing."""
-    listed = [record for record in records if record.is_listed]
-    uncounted = [record for record in listed if record.uncounted.get(encoding)]
-    names = (f"{record.server_id}:{name}" for record in uncounted for name in record.uncounted[encoding])
+def cost_of(record: ServerRecord, encoding: Encoding) -> Baseline:
+    """Return the cost of a server's tools; one that was never listed costs nothing."""
+    if not record.is_listed:
+        return Baseline(0, 0)
+    uncounted = record.uncounted.get(encoding, ())
     return Baseline(
-        tokens=sum(record.tokens.get(encoding, 0) for record in listed),
-        tools=sum(record.tool_count for record in listed),
-        uncounted=tuple(islice(names, UNCOUNTED_SHOWN)),
-        model_tokens=sum(record.model_tokens.get(encoding, 0) for record in listed),
-        uncounted_total=sum(len(record.uncounted[encoding]) for record in uncounted),
+        tokens=record.tokens.get(encoding, 0),
+        tools=record.tool_count,
+        uncounted=tuple(f"{record.server_id}:{name}" for name in uncounted[:UNCOUNTED_SHOWN]),
+        model_tokens=record.model_tokens.get(encoding, 0),
+        uncounted_total=len(uncounted),
     )
 
 

@@ -530,14 +530,6 @@ class ScopeRule:
         """Return whether the rule may cover tools of this server."""
         return self.servers is None or server_id in self.servers
 
-    def covers(self, server_id: str, definition: ToolDefinition) -> bool:
-        """Return whether the rule covers this tool."""
-        return (
-            self.is_for(server_id)
-            and (self.names is None or definition.name in self.names)
-            and (self.annotations is None or not self.annotations.isdisjoint(annotations_of(definition)))
-        )
-
 
 DENY_ALL = (ScopeRule(is_denial=True),)
 """The rules of a scope, or of a server, without tools."""
@@ -610,12 +602,8 @@ class Scope:
         return effective(replace(rule, servers=None) for rule in self.rules if rule.is_for(server_id))
 
     def permits(self, server_id: str, definition: ToolDefinition) -> bool:
-        """Return whether the policy permits this tool, or without one the rules."""
-        if self.policy is not None:
-            return not self.policy.denies(server_id, definition)
-        deciding = (rule for rule in self.rules if rule.covers(server_id, definition))
-        rule = next(deciding, None)
-        return rule is None or not rule.is_denial
+        """Return whether the policy permits this tool; without one, every tool is permitted."""
+        return self.policy is None or not self.policy.denies(server_id, definition)
 
     def admits(self, server: ServerRecord) -> bool:
         """Return whether the scope may contain tools of this server."""

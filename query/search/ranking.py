@@ -98,7 +98,7 @@ def rank_steps(steps: Sequence[Sequence[Candidates]], named: Sequence[Named] = (
             boosted_of[number] = boosted_of[number] + OTHER_STEPS_WEIGHT * best_of_others(servers, others)
     for number, names in enumerate(named):
         if chosen := names(set(servers_of[number])):
-            boosted_of[number] = boosted_of[number] + NAMED_WEIGHT * _are_in(servers_of[number], chosen)
+            boosted_of[number] = boosted_of[number] + [NAMED_WEIGHT * (each in chosen) for each in servers_of[number]]
     return list(map(_best_first, boosted_of, points_of))
 
 
@@ -167,13 +167,6 @@ def best_of_others(servers: Sequence[str], others: Sequence[Mapping[str, float]]
     lists = [(best, _lowest(best)) for best in others]
     by_server = {server: max(best.get(server, lowest) for best, lowest in lists) for server in set(servers)}
     return np.array([by_server[server] for server in servers])
-
-
-def _are_in(servers: Sequence[str], chosen: Collection[str]) -> Scores:
-    """Return 1 for each of these servers that is chosen, and 0 for the others."""
-    import numpy as np  # noqa: PLC0415  # as above
-
-    return np.array([server in chosen for server in servers], dtype=np.float64)
 
 
 def _points(candidates: Iterable[Candidates]) -> list[str]:

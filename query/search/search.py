@@ -121,7 +121,7 @@ def _shared(by_step: Sequence[list[str]]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of one step: points whose tool has the step's text as its name, and points by score, best first.
+    """The result of one step: points whose tool has the step's text as its name, and points by score, both best first.
 
     `candidates` are those of the whole text, and `clauses` those of each clause.
     """
@@ -230,28 +230,27 @@ def search(
         found += [list(islice(candidates, len(step.queries))) for step in part]
     named = [partial(names.named, asked=step.terms, strangers=strangers) for step in steps]
     return [
-        StepResult(step, whole, clauses, _points_named(step.text, scope, index, strangers), scores)
+        StepResult(step, whole, clauses, _points_named(step.text, scope, index, strangers, scores), scores)
         for step, (whole, *clauses), scores in zip(steps, found, rank_steps(found, named), strict=True)
     ]
 
 
-def _points_named(text: str, scope: Scope, index: ToolIndex, strangers: Collection[str]) -> list[str]:
+def _points_named(
+    text: str, scope: Scope, index: ToolIndex, strangers: Collection[str], scores: Mapping[str, float]
+) -> list[str]:
+    """Return the points whose tool has the text as its name, best first."""
     if len(text) > MAX_NAME_CHARACTERS or len(text.split()) != 1:
         return []
     tools = index.find_by_name(text, scope, DEPTH)
     meant = (tool for tool in tools if tool.server_id not in strangers or tool.qualified_name == text)
-    return [point_id(tool.server_id, tool.definition.name) for tool in meant]
+    points = [point_id(tool.server_id, tool.definition.name) for tool in meant]
+    return sorted(points, key=lambda point: -scores.get(point, -math.inf))
 
 
 def merged(results: Sequence[StepResult]) -> list[str]:
     """Return the point ids of all steps, best first, each once."""
-    rankings = [dict.fromkeys([*_best_first(result), *result.scores]) for result in results]
+    rankings = [dict.fromkeys([*result.named, *result.scores]) for result in results]
     return round_robin(rankings, sum(map(len, rankings)))
-
-
-def _best_first(result: StepResult) -> list[str]:
-    """Return the points that a step names, best first."""
-    return sorted(result.named, key=lambda point: -result.scores.get(point, -math.inf))
 
 
 def hits(chosen: Sequence[str], results: Sequence[StepResult], index: ToolIndex) -> list[Hit]:

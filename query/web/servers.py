@@ -34,11 +34,6 @@ ORIGINS: Mapping[Origin, tuple[str, ...]] = {
 """The sources of each origin; all other sources are producers of events."""
 
 
-def by_tokens(of_set: SetRow) -> tuple[float, str]:
-    """Return a key that sorts the most expensive servers first."""
-    return -(of_set.tokens or 0), of_set.server_id
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column that sorts the table; `descends` is true if its first link shows the largest values on top."""
