@@ -76,22 +76,23 @@ class ToolDefinition:
 
 
 def _parsed(wire: str) -> ToolDefinition:
-    tool = _object(json.loads(wire))
+    tool = object_of(json.loads(wire))
     if not isinstance(tool.get("name"), str):
         raise ValueError("expected a JSON object with a string 'name'")  # the same class as for invalid JSON
     return ToolDefinition(
         name=tool["name"],
         wire=wire,
         description=str(tool.get("description") or tool.get("title") or ""),
-        parameters=tuple(_object(_object(tool.get("inputSchema")).get("properties"))),
-        read_only=_object(tool.get("annotations")).get("readOnlyHint") is True,
+        parameters=tuple(object_of(object_of(tool.get("inputSchema")).get("properties"))),
+        read_only=object_of(tool.get("annotations")).get("readOnlyHint") is True,
     )
 
 
 _remembered = lru_cache(DEFINITIONS_REMEMBERED)(_parsed)
 
 
-def _object(value: object) -> dict[str, Any]:
+def object_of(value: object) -> dict[str, Any]:
+    """Return a JSON value that is an object, else an empty object: servers declare what they like."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
@@ -107,7 +108,7 @@ def annotations_of(definition: ToolDefinition) -> frozenset[Annotation]:
     Absent and invalid hints have the defaults of MCP: not read-only, destructive, not idempotent, open world.
     A tool that declares itself read-only and destructive counts as both.
     """
-    hints = _object(definition.as_object().get("annotations"))
+    hints = object_of(definition.as_object().get("annotations"))
     read_only = hints.get("readOnlyHint") is True
     destructive = hints["destructiveHint"] if isinstance(hints.get("destructiveHint"), bool) else not read_only
     return frozenset(

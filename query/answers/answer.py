@@ -25,7 +25,7 @@ from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
 from query.answers.signature import signature
 from query.records import Baseline, TokenMetrics, token_metrics
 from query.replicas import Serving, first_server
-from shared.catalog import Encoding, IndexedTool, ToolDefinition
+from shared.catalog import Encoding, IndexedTool, ToolDefinition, object_of
 from shared.errors import BudgetTooSmall
 from shared.quoting import encodable
 from shared.text.tokens import Counter, json_text
@@ -183,19 +183,15 @@ def first_sentence(text: str) -> str:
 
 def type_name(schema: object) -> str:
     """Return a schema's type as a word, `string[]` for an array of strings, `any` where it is not that simple."""
-    declared = _object(schema)
+    declared = object_of(schema)
     json_type = declared.get("type")
     if isinstance(json_type, list):
         types = [name for name in cast("list[object]", json_type) if name != "null"]
         json_type = types[0] if len(types) == 1 else None
     if json_type == "array":
-        items = _object(declared.get("items")).get("type")
+        items = object_of(declared.get("items")).get("type")
         return f"{_cut(items, 20)}[]" if isinstance(items, str) else "any[]"
     return _cut(json_type, 20) if isinstance(json_type, str) else "any"
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _cut(text: str, characters: int) -> str:

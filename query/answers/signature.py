@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from shared.catalog import ToolDefinition
+from shared.catalog import ToolDefinition, object_of
 
 MAX_PARAMETERS, MAX_OPTIONAL = 12, 4
 MAX_NAME_CHARACTERS = 60
@@ -26,8 +26,8 @@ _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bo
 def signature(definition: ToolDefinition) -> str:
     """Return the signature of a tool; the result is left out where no output schema has it."""
     declared = definition.as_object()
-    parameters = ", ".join(_parameters(_object(declared.get("inputSchema"))))
-    output = _object(declared.get("outputSchema"))
+    parameters = ", ".join(_parameters(object_of(declared.get("inputSchema"))))
+    output = object_of(declared.get("outputSchema"))
     result = next((text for text in _results(output) if len(text) <= MAX_RESULT_CHARACTERS), "dict") if output else ""
     return f"{definition.name}({parameters})" + (f" -> {result}" if result else "")
 
@@ -38,7 +38,7 @@ def _results(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _parameters(schema: dict[str, Any]) -> list[str]:
-    types, properties = _Types(schema), _object(schema.get("properties"))
+    types, properties = _Types(schema), object_of(schema.get("properties"))
 
     def shown(name: str) -> str:
         kind = types.name(properties.get(name), 0)
@@ -56,13 +56,13 @@ class _Types:
     """The Python types of the schemas within one schema, whose references lead to its definitions."""
 
     def __init__(self, root: dict[str, Any]) -> None:
-        self._definitions = _object(root.get("$defs")) or _object(root.get("definitions"))
+        self._definitions = object_of(root.get("$defs")) or object_of(root.get("definitions"))
 
     def name(self, schema: object, depth: int, levels: int = _LEVELS) -> str:
         """Return the type of a schema; the fields of objects are named to this depth."""
-        declared = _object(schema)
+        declared = object_of(schema)
         if isinstance(reference := declared.get("$ref"), str):
-            declared = _object(self._definitions.get(reference.rpartition("/")[2]))
+            declared = object_of(self._definitions.get(reference.rpartition("/")[2]))
         choices, kind = declared.get("enum"), declared.get("anyOf") or declared.get("type")
         if levels == 0:
             return "Any"
@@ -73,12 +73,12 @@ class _Types:
         if kind == "array":
             return f"list[{self.name(declared.get('items'), depth, levels - 1)}]".replace("[Any]", "")
         if kind == "object":
-            return self._fields(_object(declared.get("properties")), depth, levels - 1)
+            return self._fields(object_of(declared.get("properties")), depth, levels - 1)
         return _SCALARS.get(kind, "Any") if isinstance(kind, str) else "Any"
 
     def _union(self, branches: list[object], declared: dict[str, Any], depth: int, levels: int) -> str:
         rest = {key: value for key, value in declared.items() if key not in ("anyOf", "type")}
-        parts = [_object(branch) or {**rest, "type": branch} for branch in branches]
+        parts = [object_of(branch) or {**rest, "type": branch} for branch in branches]
         types = dict.fromkeys(self.name(part, depth, levels) for part in parts)
         return "Any" if "Any" in types or not types else " | ".join(sorted(types, key="None".__eq__))
 
@@ -98,10 +98,6 @@ def _literal(choices: Sequence[object]) -> str:
 def _names(names: object) -> list[str]:
     named = cast("list[object]", names) if isinstance(names, list) else []
     return list(dict.fromkeys(name for name in named if isinstance(name, str)))
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def cut(name: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from query.web.writes import field
+from shared.catalog import object_of
 
 PREFIX = "p."
 """Of the names of the fields, so that no parameter is taken for a field of the page."""
@@ -45,11 +46,11 @@ class ParameterInvalid(ValueError):
 
 def parameters_of(schema: object, form: Mapping[str, list[str]] | None = None, prefix: str = PREFIX) -> list[Parameter]:
     """Return the fields for the properties of a schema, the required ones first, filled from a form or by defaults."""
-    properties, required = _object(_object(schema).get("properties")), _object(schema).get("required")
+    properties, required = object_of(object_of(schema).get("properties")), object_of(schema).get("required")
     names = cast("list[object]", required) if isinstance(required, list) else []
     found: list[Parameter] = []
     for name in sorted(properties, key=lambda name: name not in names)[:MOST_FIELDS]:
-        wanted = _plain(_object(properties[name]))
+        wanted = _plain(object_of(properties[name]))
         kind, choices = _kind(name, wanted)
         default = wanted.get("default")
         value = "" if default is None else default if kind in ("text", "long") else json.dumps(default)
@@ -85,7 +86,7 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema without the alternative null, with which generators mark an optional parameter."""
     alternatives = schema.get("anyOf")
     if isinstance(alternatives, list):
-        others = [each for each in map(_object, cast("list[object]", alternatives)) if each.get("type") != "null"]
+        others = [each for each in map(object_of, cast("list[object]", alternatives)) if each.get("type") != "null"]
         if len(others) == 1:
             return {**others[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
     return schema
@@ -107,7 +108,3 @@ def _kind(name: str, schema: dict[str, Any]) -> tuple[Kind, Sequence[str]]:
             return "long" if _LONG.search(name) else "text", ()
         case _:
             return "json", ()
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -66,7 +66,6 @@ def overview(request: PageRequest) -> Page:
         "config": client_config(url, needs_token=needs_token),
         "needs_token": needs_token,
     }
-    values |= {"kinds": Counter(map(kind_of, problems)), "kind_of": kind_of}
     return Page("overview.html", values | feed_values(request, table), live=True)
 
 
