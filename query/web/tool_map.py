@@ -68,13 +68,11 @@ class Tile:
 
     @property
     def label(self) -> str:
-        """Return what the tile is, and what it costs."""
+        """Return what the tile is, and what it costs: the words drawn on it first, so that who speaks them opens it."""
         tokens = f"{self.tokens:,} tokens"
-        if not self.server_id:
-            return f"{self.tools:,} tools of all other servers, {tokens}"
         if not self.name:
-            others = "1 other tool" if self.tools == 1 else f"{self.tools:,} other tools"
-            return f"{others} of {cut(self.server_id, 80)}, {tokens}"
+            owner = cut(self.server_id, 80) or "all other servers"
+            return f"{self.tools:,} more {'tool' if self.tools == 1 else 'tools'} of {owner}, {tokens}"
         used = {None: "", 0: f", never called in {DAYS} days", 1: f", 1 call in {DAYS} days"}
         return f"{cut(self.server_id, 80)}:{cut(self.name, 200)}, {tokens}" + used.get(
             self.calls, f", {self.calls or 0:,} calls in {DAYS} days"

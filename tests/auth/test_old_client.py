@@ -48,7 +48,7 @@ def test_a_client_of_the_sdks_first_version_shows_its_token_and_finds_tools(tmp_
     assert said["sdk"].startswith("1.")
     assert said["revision"] == "2025-11-25"
     assert "find_tool" in said["tools"]
-    assert said["always_loaded"] == ["find_tool", "describe_tool", "call_tool"]
+    assert said["always_loaded"] == ["find_tool", "describe_tool", "call_tool", "run_script"]
     assert said["answer"]["token_metrics"]["baseline_tokens"] == 0
     assert '"caller": "ann"' in running.output()
 
