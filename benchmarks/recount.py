@@ -177,11 +177,13 @@ async def _script(agent: Agent, scratch: Path) -> None:
         ("git:git_status", {"repo_path": str(scratch / "repository")}),
         ("filesystem:read_text_file", {"path": "/no/such/file"}),
     ]
-    for tool, parameters in calls:
-        await agent.call("call_tool", tool_name=tool, parameters=parameters)
     one = "try:\n    lengths.append(len(str(await call({!r}, {!r}))))\nexcept ToolError:\n    print('failed')\n"
     tries = "".join(one.format(tool, parameters) for tool, parameters in calls)
-    await agent.call("run_script", source=f"# as the {len(calls)} calls before\nlengths = []\n{tries}lengths")
+    for end in ("lengths", "lengths['no']"):
+        for tool, parameters in calls:
+            await agent.call("call_tool", tool_name=tool, parameters=parameters)
+        await agent.call("run_script", source=f"# as the {len(calls)} calls before\nlengths = []\n{tries}{end}")
+    await agent.call("run_script", source="print('no calls')\n1 + 1")
 
 
 async def _report(agent: Agent) -> None:

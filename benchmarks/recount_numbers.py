@@ -528,7 +528,7 @@ def _totals(used: Sequence[Seen], upstream: Upstream) -> Counter[str]:
 def scripts_with_calls(seen: Sequence[Seen]) -> list[Sequence[Seen]]:
     """Return each script behind the calls one by one that it repeats, which its first line counts."""
     found = ((number, _repeated(each)) for number, each in enumerate(seen) if each.tool == "run_script")
-    return [seen[number - calls : number + 1] for number, calls in found]
+    return [seen[number - calls : number + 1] for number, calls in found if calls]
 
 
 def _repeated(seen: Seen) -> int:
@@ -542,9 +542,8 @@ def _inner_tokens(calls: Sequence[Seen]) -> int:
 
 
 def _came_back(script: Seen) -> int:
-    """Return the tokens of a script's result and log."""
-    stated, result = script.texts
-    return tokens_of(result) + tokens_of(json.loads(stated).get("log", ""))
+    """Return the tokens of a script's error, log and result, behind what is Toolscale's own."""
+    return sum(map(tokens_of, script.texts[1:]))
 
 
 def script_rows(seen: Sequence[Seen]) -> Iterator[Row]:
@@ -600,7 +599,7 @@ def _calls(stated: Stated, before: Sequence[Seen], rows: Rows) -> None:
 
 def own_texts(seen: Seen) -> list[str]:
     """Return the texts of an answer that Toolscale wrote: of a server's result, only the notice of another page."""
-    if seen.tool == "run_script" and not seen.has_failed:
+    if seen.tool == "run_script":  # its error, log and result are those of the script
         return seen.texts[:1]
     if seen.tool not in ("call_tool", DIRECT):
         return seen.texts

@@ -97,7 +97,7 @@ async def by_script(client: Client, task: Task) -> Cost:
     if task.looks:
         await _round(client, cost, task.looks)
     cost.round_trips += 1
-    _, result = await paid(client, cost, "run_script", {"source": task.script.strip("\n")})
+    *_, result = await paid(client, cost, "run_script", {"source": task.script.strip("\n")})
     if not same(json.loads(result), task.answer()):
         raise SystemExit(f"{task.name}: expected {task.answer()}, got {result}")
     return cost

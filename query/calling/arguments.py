@@ -10,7 +10,7 @@ Frameworks fill in defaults and convert values in different ways. Such values ar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
@@ -43,6 +43,8 @@ _PATTERNS = FancyRegexOptions(backtrack_limit=1_000, size_limit=1 << 20, dfa_siz
 
 # With these, a reference can lead elsewhere than its JSON pointer does.
 _RELOCATING = ("$id", "$schema", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef")
+# Where a schema has one of these, more arguments may be allowed than its properties.
+_MORE_NAMES = ("additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf", "not", "if")
 # Each level of these may validate all levels below it again.
 _REPEATING = ("unevaluatedProperties", "unevaluatedItems")
 
@@ -69,6 +71,26 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
         if certain := [error for error in errors if not _may_be_accepted(error, schema)]:
             raise _invalid(_innermost(_best(certain), schema), schema)
         return
+
+
+def check_names(definition: ToolDefinition, names: Iterable[str]) -> None:
+    """Return if the input schema has arguments of these names, or does not say which ones the tool has.
+
+    Stricter than `check_arguments`: a schema that allows further arguments only by saying nothing of them allows none.
+
+    Raises:
+        ArgumentsInvalid: the schema has no argument of one of these names.
+    """
+    schema = definition.as_object().get("inputSchema")
+    declared = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    known = declared.get("properties")
+    is_open = any(declared.get(key) not in (None, False) for key in _MORE_NAMES)
+    # a tool that names no argument may take any
+    if not isinstance(known, dict) or is_open or not (known or declared.get("additionalProperties") is False):
+        return
+    for name in names:
+        if name not in known:
+            raise ArgumentsInvalid(_shown(quoted_name(name)), _no_parameter(name, cast("dict[str, Any]", known)))
 
 
 @lru_cache(maxsize=256)
@@ -270,11 +292,7 @@ def _invalid(error: ValidationError, schema: dict[str, Any]) -> ArgumentsInvalid
             reason = f"is required{instead}{its_schema}"
         case ValidationErrorKind.AdditionalProperties(unexpected=unexpected):
             path += map(quoted_name, unexpected[:1])
-            known = _properties(error, schema)
-            names = ", ".join(map(quoted_name, known)) or "none"
-            meant_name = did_you_mean(unexpected[0], islice(known, MAX_KNOWN))
-            it_has = f" It has {_shown(names)}" if meant_name else f"; it has {_shown(names)}"
-            reason = f"is no parameter of this tool{meant_name}{it_has}"
+            reason = _no_parameter(unexpected[0], _properties(error, schema))
         case ValidationErrorKind.Type() | ValidationErrorKind.Enum():
             values = cast("list[object]", expected) if isinstance(expected, list) else [expected]
             texts = (quoted_name(value) if isinstance(value, str) else json_text(value) for value in values)
@@ -282,6 +300,12 @@ def _invalid(error: ValidationError, schema: dict[str, Any]) -> ArgumentsInvalid
         case kind:
             reason = f"does not satisfy {kind.name} of the input schema: {_shown(json_text(expected))}"
     return ArgumentsInvalid(_shown(".".join(path)), reason)
+
+
+def _no_parameter(name: str, known: Mapping[str, Any]) -> str:
+    names = ", ".join(map(quoted_name, known)) or "none"
+    meant = did_you_mean(name, islice(known, MAX_KNOWN))
+    return f"is no parameter of this tool{meant}{' It' if meant else '; it'} has {_shown(names)}"
 
 
 def _shown(text: str) -> str:

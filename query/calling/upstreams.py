@@ -63,6 +63,7 @@ class Upstreams:
 
         `on_tools_changed` and `has_replicas` are those of `Sessions`.
         """
+        self.per_caller = limits.per_caller
         self.admission = Admission(limits.per_caller, limits.large_at_once)
         self.waiting = WaitingCalls()
         self._timeout_s = limits.timeout_s

@@ -3,20 +3,21 @@
 It imports nothing of Toolscale, and holds no credentials. Monty, an interpreter in a further process, runs the script;
 what the script returns becomes Python values here and not in the service, whose memory a script could else fill.
 
-Both sides exchange lines of JSON. The first line to this program is the script, `{"source", "stubs", "limits"}`. Each
-line from it is one of `{"call", "tool", "arguments", "line"}`, `{"find", "query", "line"}`, which the service answers
-with `{"id", "value"}` or `{"id", "error"}`, and at the end `{"result"}` or `{"error", "line"}`, with `{"log"}`.
+Both sides exchange lines of JSON. The first line to this program is the script, `{"source", "limits"}`. Each line from
+it is one of `{"check": [{"tool", "names", "line"}]}`, which the service answers unless it ends the script,
+`{"call", "tool", "arguments", "line"}` and `{"find", "query", "line"}`, which it answers with `{"id", "value"}` or
+`{"id", "error"}`, `{"print"}`, and at the end `{"result"}` or `{"error", "line"}`.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
-import re
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pydantic_monty as monty
@@ -29,11 +30,6 @@ SLEEPS = ("system.sleep", "system.async_sleep", "time.sleep", "asyncio.sleep")
 
 Snapshot = monty.FunctionSnapshot | monty.NameLookupSnapshot | monty.FutureSnapshot | monty.MontyComplete
 
-_LITERAL_CALL = re.compile(r"call\(\s*(?P<quote>[\"'])(?P<tool>[^\"'\\]+)(?P=quote)")
-_DIAGNOSTIC = re.compile(r"main\.py:(\d+):(\d+): error\[([a-z-]+)\] (.*)")
-# It names a key of a dictionary that the script writes into the call; other rules would refuse scripts that work.
-_UNKNOWN_ARGUMENT = "invalid-key"
-
 
 class Failed(Exception):
     """The script ended with an error: the message, and its line where one is known."""
@@ -44,22 +40,16 @@ class Failed(Exception):
 
 
 class Log:
-    """The printed text, within a number of characters."""
+    """Sends what is printed at once, since whatever ends the script may end this program; some characters in all."""
 
     def __init__(self, characters: int) -> None:
         self._left = characters
-        self._parts: list[str] = []
 
     def __call__(self, _stream: str, text: str) -> None:
-        """Keep what fits."""
+        """Send what fits."""
         if self._left > 0:
-            self._parts.append(text if len(text) <= self._left else f"{text[: self._left]}… (cut)")
+            _send({"print": text if len(text) <= self._left else f"{text[: self._left]}… (cut)"})
             self._left -= len(text)
-
-    @property
-    def text(self) -> str:
-        """Return what was kept."""
-        return "".join(self._parts)
 
 
 class Run:
@@ -67,7 +57,6 @@ class Run:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.source: str = request["source"]
-        self.stubs: str = request["stubs"]
         self.limits: Mapping[str, Any] = request["limits"]
         self.log = Log(self.limits["log_characters"])
         self._line: int | None = None  # of the last call, search or sleep
@@ -81,10 +70,13 @@ class Run:
         Raises:
             Failed: the script ended with an error, or exceeded a limit.
         """
+        if calls := _spelled_out(self.source):
+            _send({"check": calls})
+            _receive()
         with monty.Monty(max_processes=1) as pool, pool.checkout(**self._session()) as session:
-            session.feed_run(PRELUDE, skip_type_check=True)
+            session.feed_run(PRELUDE)
             try:
-                value = self._driven(self._started(session))
+                value = self._driven(session.feed_start(self.source, print_callback=self.log))
             except monty.MontyError as error:
                 raise self._failed(error) from error
         return self._json(value)
@@ -100,19 +92,7 @@ class Run:
             },
             # no clock and no entropy of the host
             "os_policy": {"datetime": "call_host", "sleep": "call_host", "random_start": {"seed": 0}},
-            "type_check": bool(self.stubs),
-            "type_check_stubs": self.stubs or None,
-            "type_check_format": "concise",
         }
-
-    def _started(self, session: monty.MontySession) -> Snapshot:
-        """Return the first snapshot; arguments that a tool does not take end the script before its first call."""
-        try:
-            return session.feed_start(self.source, print_callback=self.log)
-        except monty.MontyTypingError as error:
-            for line, message in _of_calls(error.display(), self.source):
-                raise Failed(message, line) from error
-        return session.feed_start(self.source, print_callback=self.log, skip_type_check=True)
 
     def _driven(self, snapshot: Snapshot) -> Any:
         """Return the value of the script, whose calls the service makes."""
@@ -147,7 +127,7 @@ class Run:
         try:
             if name == CALL:
                 tool, arguments = _call(*snapshot.args, **snapshot.kwargs)
-                _send({"call": number, "tool": tool, "arguments": arguments, "line": line})
+                _send({"call": number, "tool": tool, "arguments": arguments, "line": line}, self.limits["value_bytes"])
             elif name == FIND:
                 _send({"find": number, "query": _find(*snapshot.args, **snapshot.kwargs), "line": line})
             else:
@@ -162,10 +142,7 @@ class Run:
     def _answered(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
         """Return the answers to some of these, as soon as there is one."""
         while not any(number in self._answers for number in numbers):
-            line = sys.stdin.buffer.readline()
-            if not line:
-                raise SystemExit  # the service has ended the script
-            answer = json.loads(line)
+            answer = _receive()
             error = {"exc_type": TOOL_ERROR, "message": answer["error"]} if "error" in answer else None
             self._answers[answer["id"]] = error or {"return_value": answer["value"]}
         answered = {number: self._answers.pop(number) for number in numbers if number in self._answers}
@@ -186,9 +163,8 @@ class Run:
             text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
             raise Failed(f"the result is no JSON: {error}") from error
-        if len(text) > self.limits["result_bytes"]:
-            limit = self.limits["result_bytes"]
-            raise Failed(f"the result has {len(text):,} characters, and the limit is {limit:,}: return less")
+        if (size := _bytes(text, limit := self.limits["value_bytes"])) > limit:
+            raise Failed(f"the result has {size:,} bytes, and the limit is {limit:,}: return less")
         return text
 
 
@@ -206,19 +182,28 @@ def _find(query: object) -> str:
     return query
 
 
-def _of_calls(diagnostics: str, source: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the message of each diagnostic about the arguments of a call with a literal name."""
-    lines, tool = source.split("\n"), ""
-    for found in map(_DIAGNOSTIC.match, diagnostics.splitlines()):
-        if not found:
-            continue
-        line, column, rule, message = int(found[1]), int(found[2]), found[3], found[4]
-        if rule == "no-matching-overload":
-            # the rest of the source: a call may begin on one line, and name its tool on the next
-            named = _LITERAL_CALL.match("\n".join([lines[line - 1][column - 1 :], *lines[line : line + 2]]))
-            tool = named["tool"] if named else ""
-        elif tool and rule == _UNKNOWN_ARGUMENT and "TypedDict `_" in message:
-            yield line, f"{tool}: {re.sub('TypedDict `_[^`]*`', 'its arguments', message)}; nothing was called"
+def _spelled_out(source: str) -> list[dict[str, Any]]:
+    """Return the calls whose tool and arguments the source has as literals: the tool, their names, and the line."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []  # Monty says what is wrong with it
+    found: list[dict[str, Any]] = []
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == CALL:
+            given = dict(zip(("tool", "arguments"), node.args, strict=False))
+            match given | {each.arg: each.value for each in node.keywords if each.arg}:
+                case {"tool": ast.Constant(value=str(tool)), "arguments": ast.Dict(keys=keys)}:
+                    names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+                    found.append({"tool": tool, "names": names, "line": node.lineno})
+                case _:
+                    pass
+    return found
+
+
+def _bytes(text: str, most: float) -> int:
+    """Return the bytes of a text; of one with more characters than that, only these, without a copy of it."""
+    return len(text) if len(text) > most else len(text.encode("utf-8", "replace"))
 
 
 def _plain(value: Any) -> Any:
@@ -232,15 +217,25 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _send(message: Mapping[str, Any]) -> None:
-    sys.stdout.buffer.write(json.dumps(message, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n")
+def _send(message: Mapping[str, Any], most_bytes: float = float("inf")) -> None:
+    line = json.dumps(message, ensure_ascii=False, allow_nan=False)
+    if (size := _bytes(line, most_bytes)) > most_bytes:
+        raise ValueError(f"the arguments have {size:,} bytes, and the limit is {most_bytes:,}: send less")
+    sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
     sys.stdout.buffer.flush()
+
+
+def _receive() -> Any:
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise SystemExit  # the service has ended the script
+    return json.loads(line)
 
 
 def _bound(limits: Mapping[str, Any]) -> None:
     """Bound this process and the interpreter that it starts, beside the limits that Monty itself keeps."""
     for kind, most in (
-        (resource.RLIMIT_AS, limits["process_bytes"]),
+        (resource.RLIMIT_DATA, limits["process_bytes"]),
         (resource.RLIMIT_CPU, limits["process_s"]),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
@@ -260,7 +255,7 @@ def main() -> None:
         outcome = {"error": str(failed), "line": failed.line}
     except MemoryError:
         outcome = {"error": "MemoryError: the sandbox has no more memory", "line": None}
-    _send({**outcome, "log": run.log.text})
+    _send(outcome)
 
 
 if __name__ == "__main__":

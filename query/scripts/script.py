@@ -1,7 +1,7 @@
 """One script of a caller: its process, its limits, and the calls that it makes.
 
-The process asks for each call, so a script reaches nothing but what `make_call` and `find` return to it. Whatever ends
-the script, calls in flight are awaited: their servers act in any case, and the outcome lists each of them.
+The process asks for each call, so a script reaches nothing but what `Reach` returns to it. Whatever ends the script,
+calls in flight are awaited: their servers act in any case, and the outcome lists each of them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -33,8 +34,10 @@ WAITING_S = 30.0
 TURN_S = 1.0
 """Processor time between two calls."""
 MEMORY_BYTES = 256 << 20
-RESULT_BYTES = 4 << 20
-"""Of the last expression as JSON: as large as a result of a server may be."""
+PROCESS_BYTES = MEMORY_BYTES * 3 // 2
+"""Of the interpreter, with the script's values, and of the process that started it, with the result."""
+VALUE_BYTES = 4 << 20
+"""Of the last expression, and of the arguments of a call, as JSON: as large as a result of a server may be."""
 MAX_VALUES = 50_000
 """Of the arguments of a call, as many as a request over HTTP may hold."""
 LOG_CHARACTERS = 4_000
@@ -42,19 +45,19 @@ ERROR_CHARACTERS = 1_000
 AT_ONCE = 8
 """Calls of one script in flight; the caller has more, for its other requests."""
 
-# Each call is two suspensions, and each name that the script looks up is one.
-_SUSPENSIONS = 4 * (CALLS + FINDS)
-# Values of the script become values of Python in the sandbox, which take several times the space.
-_PROCESS_BYTES = 4 * MEMORY_BYTES
-_LINE_BYTES = 2 * RESULT_BYTES
+SUSPENSIONS = 4 * (CALLS + FINDS)
+"""Two of each call, and one of each sleep and of each name that is looked up outside the script."""
+
+# A text of JSON within a line of JSON has an escape for each quotation mark.
+_LINE_BYTES = 2 * VALUE_BYTES + 1_000
 _LIMITS = {
     "memory_bytes": MEMORY_BYTES,
-    "process_bytes": _PROCESS_BYTES,
+    "process_bytes": PROCESS_BYTES,
     "process_s": int(2 * WAITING_S),
     "turn_s": TURN_S,
     "waiting_s": WAITING_S,
-    "suspensions": _SUSPENSIONS,
-    "result_bytes": RESULT_BYTES,
+    "suspensions": SUSPENSIONS,
+    "value_bytes": VALUE_BYTES,
     "log_characters": LOG_CHARACTERS,
     "error_characters": ERROR_CHARACTERS,
 }
@@ -69,7 +72,7 @@ _EXCEEDED = {
     "TimeoutError: feed time limit": _WAITED,
     "total sleep": _WAITED,
     "MemoryError": f"{MEMORY_BYTES >> 20} MiB of memory",
-    "RuntimeError: suspension limit": f"{_SUSPENSIONS} calls, sleeps and looked-up names in all",
+    "RuntimeError: suspension limit": f"{SUSPENSIONS} calls, sleeps and looked-up names in all",
 }
 
 
@@ -89,10 +92,37 @@ class Returned:
     needs_user: bool = False
 
 
-MakeCall = Callable[[str, dict[str, Any]], Awaitable[Returned]]
-Find = Callable[[str], Awaitable[list[str]]]
-Report = Callable[[int, str], Awaitable[None]]
-"""Reports how many calls have ended, and the last of them."""
+@dataclass(frozen=True, slots=True)
+class SpelledOut:
+    """A call whose tool and names of arguments are literals in the source."""
+
+    tool: str
+    names: Sequence[str]
+    line: int
+
+
+class Reach(Protocol):
+    """All that a script reaches."""
+
+    async def refusal(self, calls: Sequence[SpelledOut]) -> tuple[str, int] | None:
+        """Return why one of these calls will be refused, and its line."""
+        ...
+
+    async def make(self, tool: str, arguments: dict[str, Any]) -> Returned:
+        """Return the result of one call."""
+        ...
+
+    async def find(self, query: str) -> list[str]:
+        """Return the signatures of the tools that fit.
+
+        Raises:
+            SearchFailed: the search is not allowed, or failed.
+        """
+        ...
+
+    async def report(self, ended: int, last: str) -> None:
+        """Report how many calls have ended, and the last of them."""
+        ...
 
 
 @dataclass(slots=True)
@@ -113,16 +143,17 @@ class SearchFailed(Exception):
 class Script:
     """A run of one script."""
 
-    def __init__(self, source: str, stubs: str, make_call: MakeCall, find: Find, report: Report) -> None:
-        self._first = {"source": source, "stubs": stubs, "limits": _LIMITS}
-        self._make_call = make_call
-        self._find = find
-        self._report = report
+    def __init__(self, source: str, reach: Reach, at_once: int = AT_ONCE) -> None:
+        """`at_once` of its calls may be in flight."""
+        self._first = {"source": source, "limits": _LIMITS}
+        self._reach = reach
         self._outcome = Outcome()
+        self._line: int | None = None  # of the last call or search
         self._scope = anyio.CancelScope()
-        self._turns = anyio.CapacityLimiter(AT_ONCE)
+        self._turns = anyio.CapacityLimiter(min(at_once, AT_ONCE))
         self._sending = anyio.Lock()
-        self._in_flight = self._calls = self._finds = 0
+        self._asked = Counter[str]()
+        self._in_flight = 0
         self._left_s = WAITING_S
         self._has_ended = self._is_stopped = False
 
@@ -162,29 +193,42 @@ class Script:
                     return self._end(f"the script sent more than {MAX_VALUES:,} values at once, which is the limit")
                 message = json.loads(line_of_json)
             except (anyio.DelimiterNotFound, ValueError):
-                return self._end(f"the script sent more than {RESULT_BYTES >> 20} MiB at once, which is the limit")
-            match message:
-                case {"call": int(number), "tool": str(tool), "arguments": arguments, "line": line}:
-                    self._calls += 1
-                    if self._calls > CALLS:
-                        return self._end(f"the script exceeded its limit of {CALLS} calls", line)
-                    calls.start_soon(self._called, process.stdin, number, tool, arguments, line)
-                case {"find": int(number), "query": str(query), "line": line}:
-                    self._finds += 1
-                    if self._finds > FINDS:
-                        return self._end(f"the script exceeded its limit of {FINDS} searches", line)
-                    calls.start_soon(self._found, process.stdin, number, query)
-                case _:
-                    self._ended_by(message)
+                return self._end(f"the script sent more than {VALUE_BYTES >> 20} MiB at once, which is the limit")
+            self._line = message.get("line", self._line)
+            await self._answer(message, process.stdin, calls)
         return None
 
-    def _ended_by(self, message: Mapping[str, Any]) -> None:
-        """Keep how the process says that the script ended."""
-        self._outcome.log = message["log"]
-        if "result" in message:
-            self._outcome.result, self._has_ended = message["result"], True
+    async def _answer(self, message: Mapping[str, Any], stdin: ByteSendStream, calls: TaskGroup) -> None:
+        """Do what one message of the process says."""
+        match message:
+            case {"print": str(text)}:
+                self._outcome.log += text
+            case {"check": spelled_out}:
+                await self._check([SpelledOut(**each) for each in spelled_out], stdin)
+            case {"call": int(number), "tool": str(tool), "arguments": arguments, "line": line}:
+                if self._is_within(CALLS, "calls"):
+                    calls.start_soon(self._called, stdin, number, tool, arguments, line)
+            case {"find": int(number), "query": str(query)}:
+                if self._is_within(FINDS, "searches"):
+                    calls.start_soon(self._found, stdin, number, query)
+            case {"result": str(result)}:
+                self._outcome.result, self._has_ended = result, True
+            case _:
+                self._end(_named(message["error"]), message["line"])
+
+    async def _check(self, calls: Sequence[SpelledOut], stdin: ByteSendStream) -> None:
+        """Let the script begin, or end it before it has called anything."""
+        if refusal := await self._reach.refusal(calls):
+            self._end(*refusal)
         else:
-            self._end(_named(message["error"]), message["line"])
+            await self._send(stdin, {})
+
+    def _is_within(self, most: int, what: str) -> bool:
+        """Count a call or a search; the first beyond its limit ends the script."""
+        self._asked[what] += 1
+        if self._asked[what] > most:
+            self._end(f"the script exceeded its limit of {most} {what}")
+        return not self._has_ended
 
     async def _called(
         self, stdin: ByteSendStream, number: int, tool: str, arguments: dict[str, Any], line: int
@@ -195,24 +239,22 @@ class Script:
                 return
             self._begin()
             try:
-                returned = await self._make_call(tool, arguments)
+                returned = await self._reach.make(tool, arguments)
             finally:
                 self._finish()
         self._outcome.calls.append(replace(returned, value=None))  # a value lives as long as the script wants it
         name = f"{returned.server}:{returned.tool}" if returned.server else returned.tool
-        await self._report(len(self._outcome.calls), f"{name}: {returned.outcome}")
+        await self._reach.report(len(self._outcome.calls), f"{name}: {returned.outcome}")
         if returned.needs_user:
-            reason = returned.error or "the server asks for an input"
-            self._end(f"{tool} needs the user: {reason}. Call it with call_tool, not in a script", line)
+            self._end(f"{tool} needs the user: {returned.error}. Call it with call_tool, not in a script", line)
             self._scope.cancel()
             return
         answer = {"error": returned.error} if returned.error is not None else {"value": returned.value}
-        if not self._has_ended:
-            await self._send(stdin, {"id": number, **answer})
+        await self._send(stdin, {"id": number, **answer})
 
     async def _found(self, stdin: ByteSendStream, number: int, query: str) -> None:
         try:
-            answer: dict[str, Any] = {"value": await self._find(query)}
+            answer: dict[str, Any] = {"value": await self._reach.find(query)}
         except SearchFailed as error:
             answer = {"error": str(error)}
         await self._send(stdin, {"id": number, **answer})
@@ -230,9 +272,12 @@ class Script:
             self._scope.deadline = anyio.current_time() + self._left_s
 
     def _end(self, error: str, line: int | None = None) -> None:
-        """Fail, unless the script has ended already; a call that still waits for its turn is not sent."""
+        """Fail, unless the script has ended already; a call that still waits for its turn is not sent.
+
+        Without a `line` of its own, the error has that of the last call or search.
+        """
         if not self._has_ended:
-            self._outcome.error, self._outcome.line = error, line
+            self._outcome.error, self._outcome.line = error, line or self._line
             self._has_ended = self._is_stopped = True
 
     async def _send(self, stdin: ByteSendStream, message: Mapping[str, Any]) -> None:
@@ -240,6 +285,8 @@ class Script:
         # asyncio's own errors too, which this stream passes on
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             async with self._sending:
+                if self._has_ended:
+                    return
                 await stdin.send(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
 
 

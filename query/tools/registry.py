@@ -57,7 +57,9 @@ def builtin_tools(
     handlers: list[ToolHandler] = [FindTool(catalogue, offers if upstreams else None), DescribeTool(catalogue)]
     if upstreams:
         call_tool = CallTool(catalogue, upstreams, flows)
-        handlers += [call_tool] if missing_sandbox() else [call_tool, RunScript(catalogue, call_tool)]
+        handlers.append(call_tool)
+        if not missing_sandbox():
+            handlers.append(RunScript(catalogue, call_tool, upstreams.per_caller))
     handlers += [ListAvailableTools(catalogue), GetActiveToolset(catalogue, offers)]
     if catalogue.usage:
         handlers.append(GetSavingsReport(catalogue, catalogue.usage))

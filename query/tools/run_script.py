@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio.to_thread
 import structlog
 from mcp import MCPError
-from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
+from mcp.types import CallToolResult, ContentBlock, TextContent, Tool, ToolAnnotations
 from mcp_types import ClientCapabilities
 from mcp_types.version import LATEST_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from query.answers.budget import ToolRequest, counting
 from query.answers.pages import OwnText, shown_texts
+from query.calling.arguments import check_names
 from query.calling.call import CallRequest
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.find import FindTool, find_tool
@@ -28,10 +29,10 @@ from query.search.request import FindRequest
 from query.tool import ALWAYS_LOADED, ToolCallContext, ToolHandler, error_result, input_schema
 from query.tools.audit import CallAudit
 from query.turns import run_in_thread
-from query.usage.record import script_rows
+from query.usage.record import is_command, script_rows
 from query.usage.usage import today
 from shared.errors import ArgumentsInvalid, BudgetTooSmall, CallsExhausted, IndexUnavailable, InputRequired
-from shared.quoting import encodable
+from shared.quoting import encodable, quoted_name
 from shared.text.tokens import json_text
 from shared.validation import first_invalid_argument
 
@@ -42,15 +43,20 @@ if TYPE_CHECKING:
     from query.caller import Caller
     from query.catalogue import Catalogue
     from query.find import Timings
-    from query.scripts.script import Outcome, Returned
+    from query.scripts.script import Outcome, Returned, SpelledOut
     from query.tools.call_tool import CallTool
-    from shared.catalog import ToolDefinition
 
 # Each may take some hundred MiB.
 SCRIPTS_OF_A_CALLER, SCRIPTS = 2, 6
 ERROR_CHARACTERS = 2_000
-# Outcomes of calls that only the client's user can bring further.
-_NEED_USER = frozenset({"InputRequired", "CallNotConfirmed", "ClientNotAsked", "SignInRequired"})
+# Outcomes of calls that only the client's user can bring further, with the reason in place of a text that says that
+# the client cannot be asked; a sign-in has its own.
+_SERVER_ASKS = "the server asks for an input"
+_NEED_USER = {
+    "CallNotConfirmed": "the operator's policy asks the user before this call",
+    "ClientNotAsked": _SERVER_ASKS,
+    "SignInRequired": None,
+}
 
 _log = structlog.get_logger()
 
@@ -92,9 +98,11 @@ class RunScript(ToolHandler):
     tool = RUN_SCRIPT
     permission = "tools:call"
 
-    def __init__(self, catalogue: Catalogue, call_tool: CallTool) -> None:
+    def __init__(self, catalogue: Catalogue, call_tool: CallTool, at_once: int) -> None:
+        """`at_once` calls of a caller may be in flight."""
         self._catalogue = catalogue
         self._call_tool = call_tool
+        self._at_once = at_once
         self._running = Counter[str]()
 
     def is_for(self, caller: Caller) -> bool:
@@ -117,11 +125,11 @@ class RunScript(ToolHandler):
             return error_result(f"source: expected at most {SOURCE_BYTES:,} bytes")
         calls, started_s = _Calls(context, self._catalogue, self._call_tool), time.perf_counter()
         with self._admitted(context.caller.name):
-            stubs = await run_in_thread(context.caller.name, self._stubs, source, context.caller)
-            outcome = await Script(encodable(source), stubs, calls.make, calls.find, calls.report).run()
+            outcome = await Script(encodable(source), calls, self._at_once).run()
         answer = await anyio.to_thread.run_sync(_answer_of, outcome, counting(self._catalogue.encoding))
         tokens = sum(made.tokens for made in outcome.calls), answer.result_tokens
-        if outcome.calls:  # a script without calls kept nothing out
+        # a script without calls kept nothing out
+        if outcome.calls and not is_command(context.mcp_context):
             self._catalogue.record(script_rows(today(), context.caller.name, *tokens))
         _log.info(
             "script_run",
@@ -145,18 +153,6 @@ class RunScript(ToolHandler):
         finally:
             self._running[caller] -= 1
 
-    def _stubs(self, source: str, caller: Caller) -> str:
-        """Return the type stub of the tools that the source names, as far as the caller sees them."""
-        from query.scripts.script import CALLS  # noqa: PLC0415  # as above
-        from query.scripts.stubs import named_tools, stub  # noqa: PLC0415  # as above
-
-        names = [name for name in named_tools(source) if ":" in name][:CALLS]
-        found = resolve_tool_names(names, self._catalogue.scope(caller), self._catalogue.pinned()) if names else {}
-        tools: dict[str, ToolDefinition] = {
-            name: each.tool.definition for name, each in found.items() if isinstance(each, ResolvedName)
-        }
-        return stub(tools)
-
 
 class _Calls:
     """What one script of a caller reaches: the tools and the search that the caller itself has."""
@@ -169,6 +165,23 @@ class _Calls:
         self._context, self._inner = context, inner
         self._catalogue, self._call_tool = catalogue, call_tool
         self._count = counting(catalogue.encoding)
+
+    async def refusal(self, calls: Sequence[SpelledOut]) -> tuple[str, int] | None:
+        """Return the first argument that its tool does not name, with its line; tools are those the caller sees."""
+        return await run_in_thread(self._context.caller.name, self._refusal, calls)
+
+    def _refusal(self, calls: Sequence[SpelledOut]) -> tuple[str, int] | None:
+        from query.scripts.script import CALLS  # noqa: PLC0415  # few processes run a script
+
+        names = list(dict.fromkeys(call.tool for call in calls if ":" in call.tool))[:CALLS]
+        found = resolve_tool_names(names, self._catalogue.scope(self._context.caller), self._catalogue.pinned())
+        for call in calls:
+            if isinstance(named := found.get(call.tool), ResolvedName):
+                try:
+                    check_names(named.tool.definition, call.names)
+                except ArgumentsInvalid as error:
+                    return f"{quoted_name(call.tool)}: {error}. Nothing was called", call.line
+        return None
 
     async def make(self, tool: str, arguments: dict[str, Any]) -> Returned:
         """Return the result of one call."""
@@ -186,7 +199,7 @@ class _Calls:
             try:
                 result = await self._call_tool.audited(request, context, audit)
             except (InputRequired, MCPError) as error:
-                needed = str(error) if isinstance(error, MCPError) else None
+                needed = str(error) if isinstance(error, MCPError) else _SERVER_ASKS
                 return Returned(audit.server, audit.tool, audit.outcome, error=needed, needs_user=True)
             except Exception:  # noqa: BLE001  # the answer has the calls before this one, whatever happens in it
                 _log.exception("script_call_failed", caller=context.caller.name, tool=request.name)
@@ -201,7 +214,8 @@ class _Calls:
         text, tokens = "\n".join(texts), sum(map(self._count, texts))
         needs_user = audit.outcome in _NEED_USER or audit.has_asked
         if result.is_error:
-            error = text[:ERROR_CHARACTERS]
+            needed = _SERVER_ASKS if audit.has_asked else _NEED_USER.get(audit.outcome)
+            error = (needed or text)[:ERROR_CHARACTERS]
             return Returned(audit.server, audit.tool, audit.outcome, None, error, tokens, needs_user)
         value = structured if structured is not None else _parsed(text)
         return Returned(audit.server, audit.tool, audit.outcome, value, None, tokens)
@@ -250,10 +264,14 @@ class _Answer:
     result_tokens: int
 
 
-def _answer_of(outcome: Outcome, count: Any) -> _Answer:
-    """Return the answer: what Toolscale knows of the script first, since a long result is divided behind it."""
-    shown = outcome.error if outcome.error is not None else outcome.result or ""
-    result_tokens = count(shown) + (count(outcome.log) if outcome.log else 0)
+def _answer_of(outcome: Outcome, count: Callable[[str], int]) -> _Answer:
+    """Return the answer: what Toolscale knows of the script, its error and log, and its result, which may be long."""
+    has_failed = outcome.error is not None
+    said = {"error": outcome.error, "line": outcome.line, "log": outcome.log or None}
+    stated = {key: value for key, value in said.items() if value is not None}
+    # these are of the script and its servers, as a result of `call_tool` is
+    texts = [*([json_text(stated)] if stated else []), *([] if has_failed else [outcome.result or ""])]
+    result_tokens = sum(map(count, texts))
     made = Counter((call.server or "", call.tool, call.outcome) for call in outcome.calls)
     calls = [
         {"server": server, "tool": tool, "outcome": kind, **({"count": number} if number > 1 else {})}
@@ -262,16 +280,8 @@ def _answer_of(outcome: Outcome, count: Any) -> _Answer:
     facts: dict[str, Any] = {"calls": calls}
     if outcome.calls:
         facts["tokens_kept_out"] = sum(call.tokens for call in outcome.calls) - result_tokens
-    if outcome.log:
-        facts["log"] = outcome.log
-    if outcome.error is not None:
-        where = {"line": outcome.line} if outcome.line is not None else {}
-        facts = {"error": outcome.error, **where, **facts}
-    own = OwnText(text=json_text(facts))
-    if outcome.error is not None:
-        return _Answer(CallToolResult(content=[own], is_error=True), result_tokens)
-    # the values are those of servers, as in a result of `call_tool`
-    return _Answer(CallToolResult(content=[own, TextContent(type="text", text=shown)]), result_tokens)
+    content: list[ContentBlock] = [OwnText(text=json_text(facts)), *(TextContent(text=text) for text in texts)]
+    return _Answer(CallToolResult(content=content, is_error=has_failed), result_tokens)
 
 
 def _parsed(text: str) -> Any:

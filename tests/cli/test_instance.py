@@ -37,6 +37,7 @@ from shared.errors import ConfigInvalid, IndexHeld, ServiceUnreachable
 from shared.settings import Settings, load_settings
 from tests.support.calling import catalogue_of, upstreams_to
 from tests.support.http_callers import static
+from tests.support.policies import policy
 from tests.support.waiting import eventually
 from toolscale.client.background import Background, Place, place_of, place_of_command, service_url
 from toolscale.client.instance import ATTEND_PATH, FILE, LOG, STOP_PATH, Instance, published, try_hold
@@ -73,6 +74,17 @@ async def test_the_early_service_introduces_itself_as_the_service_does(mode: str
     running = await introduction(mcp_service_of(catalogue_of([]), upstreams_to({})))
 
     assert early == (*running[:2], introduced(BEING_LISTED), running[3])
+
+
+@pytest.mark.anyio
+async def test_the_early_list_has_no_scripts_where_the_policy_denies_them() -> None:
+    denying = policy('[[scripts]]\naction = "deny"\n')
+
+    async with Client(early_service([], lambda: denying)) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+
+    assert {"find_tool", "call_tool"} <= listed
+    assert "run_script" not in listed
 
 
 def test_the_proxy_repeats_the_calls_of_all_tools_that_only_read() -> None:

@@ -6,8 +6,10 @@ import json
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import psutil
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
@@ -96,21 +98,34 @@ def running_site(limits: CallLimits = PATIENT, **options: Any) -> Generator[Site
         yield Site(servers, upstreams_to(servers.targets, limits), **options)
 
 
+def sandboxes(service: psutil.Process | None = None) -> list[psutil.Process]:
+    """Return the processes of scripts that this service has, by default the tests' own, with their interpreters."""
+    return [each for each in (service or psutil.Process()).children(recursive=True) if _is_sandbox(each)]
+
+
+def _is_sandbox(process: psutil.Process) -> bool:
+    try:
+        command = process.cmdline()
+    except psutil.Error:
+        return False
+    return any(Path(part).name in ("sandbox.py", "monty") for part in command)
+
+
 def texts(answer: CallToolResult) -> list[str]:
     """Return the texts of an answer."""
     return [block.text for block in answer.content if isinstance(block, TextContent)]
 
 
 def facts(answer: CallToolResult) -> dict[str, Any]:
-    """Return what Toolscale states of a script: its calls, its log, and its error."""
-    found: dict[str, Any] = json.loads(texts(answer)[0])
-    return found
+    """Return what is stated of a script: its calls, and in a text of their own its error and its log."""
+    stated = texts(answer) if answer.is_error else texts(answer)[:-1]
+    return {key: value for text in stated for key, value in json.loads(text).items()}
 
 
 def value(answer: CallToolResult) -> Any:
     """Return the result of a script that ended well, all of it on the first page."""
     assert not answer.is_error, texts(answer)
-    return json.loads(texts(answer)[1])
+    return json.loads(texts(answer)[-1])
 
 
 def outcomes(answer: CallToolResult) -> list[tuple[str, int]]:

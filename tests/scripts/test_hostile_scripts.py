@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
 
-from query.scripts.script import CALLS, MEMORY_BYTES, WAITING_S
-from tests.scripts.hostile import HOSTILE
-from tests.scripts.site import SECRET, Site, facts, running_site, texts, value
+from query.scripts.script import CALLS, MEMORY_BYTES, PROCESS_BYTES, WAITING_S
+from tests.scripts.hostile import AT_A_LIMIT, HOSTILE, WELL
+from tests.scripts.site import SECRET, Site, facts, running_site, sandboxes, texts, value
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 # What a script may grow this process by: its result, and nothing of what it keeps.
 _GROWTH_BYTES = MEMORY_BYTES // 2
+# Of the program that starts the interpreter, and of its libraries.
+_BASE_BYTES = 64 << 20
 
 
 @pytest.fixture(scope="module")
@@ -39,32 +42,43 @@ async def test_a_hostile_script_ends_and_reads_nothing_of_the_host(
     shared.servers.received.clear()
     started = time.monotonic()
 
-    answer = await shared.run(HOSTILE[name])
+    with _peak_bytes() as peaks:
+        answer = await shared.run(HOSTILE[name])
 
     text = "\n".join(texts(answer))
     # the limit on waiting covers all of it: no server of this test is slow
     assert time.monotonic() - started < 2 * WAITING_S
+    assert bool(answer.is_error) == (name not in WELL)
+    assert ("exceeded its limit of" in facts(answer).get("error", "")) == (name in AT_A_LIMIT)
     assert SECRET not in text
     assert "root:" not in text
     assert f"uid={os.getuid()}" not in text
     assert len(text) < 100_000
     assert len(shared.servers.received) <= CALLS
+    assert all(peak < PROCESS_BYTES + _BASE_BYTES for peak in peaks.values())
     assert psutil.Process().memory_info().rss - before < _GROWTH_BYTES
-    assert not _sandboxes()
+    assert not sandboxes()
     assert value(await shared.run("1 + 1")) == 2
 
 
-def _sandboxes() -> list[psutil.Process]:
-    """Return the processes of scripts that are there, with their interpreters."""
-    return [each for each in psutil.Process().children(recursive=True) if _is_sandbox(each)]
+@contextmanager
+def _peak_bytes() -> Generator[dict[int, int]]:
+    """Yield the most resident memory of each process of scripts, by its id, which a thread reads during the block."""
+    peaks, has_ended = dict[int, int](), threading.Event()
 
+    def watch() -> None:
+        while not has_ended.wait(0.01):
+            for process in sandboxes():
+                with suppress(psutil.Error):
+                    peaks[process.pid] = max(peaks.get(process.pid, 0), process.memory_info().rss)
 
-def _is_sandbox(process: psutil.Process) -> bool:
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
-        command = process.cmdline()
-    except psutil.Error:
-        return False
-    return any(Path(part).name in ("sandbox.py", "monty") for part in command)
+        yield peaks
+    finally:
+        has_ended.set()
+        watcher.join()
 
 
 # --- limits and their names ---
@@ -74,6 +88,7 @@ def _is_sandbox(process: psutil.Process) -> bool:
     ("source", "limit", "line"),
     [
         ("x = 1\n[0] * 10**9", "256 MiB of memory", 2),
+        ('await call("files:say", {"a": "x" * 100_000_000})', "256 MiB of memory", None),
         ('await call("files:say")\nwhile True:\n    pass', "1 s of processor time between calls", 1),
         ('for n in range(100):\n    await call("files:say")', "64 calls", 2),
         ('x = 1\nfor n in range(100):\n    find("x")', "16 searches", 3),
@@ -87,9 +102,9 @@ async def test_a_script_that_exceeds_a_limit_ends_with_its_name_the_line_and_its
 
     assert answer.is_error
     assert limit in facts(answer)["error"]
-    assert facts(answer)["line"] == line
+    assert facts(answer).get("line") == line
     made = sum(each.get("count", 1) for each in facts(answer)["calls"])
-    assert made == (64 if "64" in limit else source.count("files:say"))
+    assert made == (64 if "64" in limit else "while" in source)
 
 
 async def test_processor_time_between_calls_is_bounded_not_that_of_all_together(shared: Site) -> None:
@@ -119,3 +134,16 @@ async def test_waiting_in_all_is_bounded_while_a_call_takes_its_own_time(
     assert asleep.is_error
     assert "in all" in facts(asleep)["error"]
     assert value(called) == 1
+
+
+async def test_bytes_are_counted_not_characters(shared: Site) -> None:
+    refused = await shared.run('"é" * 2_200_000')
+    caught = await shared.run(
+        'try:\n    await call("files:say", {"a": "é" * 2_200_000})\nexcept TypeError as error:\n    print(error)\n1'
+    )
+    sent = await shared.run('await call("files:fail", {"a": "é" * 1_900_000})')
+
+    assert "4,194,304" in facts(refused)["error"]
+    assert "4,194,304" in facts(caught)["log"]
+    assert facts(caught)["calls"] == []
+    assert facts(sent)["error"] == "ToolError: it failed"

@@ -17,6 +17,7 @@ from query.tools.run_script import RUN_SCRIPT
 from shared.catalog import DEFAULT_ENCODING
 from shared.text.tokens import counter
 from tests.scripts.site import Site, facts, outcomes, running_site, texts, value
+from tests.support.calling import PATIENT
 from tests.support.policies import policy, rule
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -51,6 +52,13 @@ async def test_gathered_calls_run_at_the_same_time_and_are_counted_together(site
 
     assert value(answer) == sum(range(20))
     assert outcomes(answer) == [("time:list ok", 20)]
+
+
+async def test_gathered_calls_wait_for_each_other_within_the_callers_limit() -> None:
+    with running_site(replace(PATIENT, per_caller=2)) as site:
+        answer = await site.run('import asyncio\nawait asyncio.gather(*[call("time:say") for n in range(9)])')
+
+    assert outcomes(answer) == [("time:say ok", 9)]
 
 
 async def test_an_error_of_a_tool_is_caught_as_tool_error(site: Site) -> None:
@@ -89,8 +97,19 @@ async def test_find_returns_signatures_with_and_without_await(site: Site) -> Non
     assert any(line.startswith(("files:read(path", "read(path", "time:read(path")) for line in first)
 
 
-async def test_an_argument_that_a_tool_does_not_take_ends_the_script_before_its_first_call(site: Site) -> None:
-    answer = await site.run('await call("files:say")\nawait call("files:read", {"path": "x", "paht": "y"})')
+@pytest.mark.parametrize(
+    "written",
+    [
+        'call("files:read", {"path": "x", "paht": "y"})',
+        'call(tool="files:read", arguments={"paht": "y"})',
+        'call(  # the path\n  "files:read",\n  {"paht": "y"},\n)',
+        "[call('files:read', {'paht': n}) for n in 'ab'][0]",
+    ],
+)
+async def test_an_argument_that_a_tool_does_not_name_ends_the_script_before_its_first_call(
+    site: Site, written: str
+) -> None:
+    answer = await site.run(f'await call("files:say")\nawait {written}')
 
     assert answer.is_error
     assert facts(answer)["line"] == 2
@@ -143,6 +162,27 @@ async def test_a_call_that_needs_the_user_ends_the_script_and_is_not_sent(site: 
     assert facts(answer)["line"] == 3
     assert outcomes(answer) == [("files:say ok", 1), ("files:fail CallNotConfirmed", 1)]
     assert site.servers.received == [("files", "say")]
+
+
+@pytest.mark.parametrize(
+    ("ending", "line"),
+    [
+        ('await call("files:fail")', 2),  # the policy asks
+        ('for n in range(64):\n    await call("files:say")', 3),
+        ('for n in range(17):\n    find("x")', 3),
+        ("while True:\n    pass", 1),
+    ],
+)
+async def test_what_was_printed_and_the_line_are_there_however_the_script_ends(
+    site: Site, ending: str, line: int
+) -> None:
+    site.rules = policy(rule("ask", tools=["fail"]))
+
+    answer = await site.run(f'await call("files:say"); print("got so far")\n{ending}')
+
+    assert answer.is_error
+    assert facts(answer)["log"] == "got so far\n"
+    assert facts(answer)["line"] == line
 
 
 async def test_calls_in_flight_end_before_the_script_does(site: Site) -> None:
@@ -300,7 +340,7 @@ async def test_the_tokens_of_inner_results_that_stayed_out_are_those_of_call_too
         'try:\n    await call("files:fail")\nexcept ToolError:\n    print("failed")\n{"sum": 3}'
     )
 
-    assert facts(answer)["tokens_kept_out"] == inner - count('{"sum":3}') - count("failed\n")
+    assert facts(answer)["tokens_kept_out"] == inner - count('{"sum":3}') - count('{"log":"failed\\n"}')
 
 
 async def test_a_caller_runs_two_scripts_at_a_time(site: Site) -> None:

@@ -119,7 +119,7 @@ def test_the_calls_of_a_script_are_those_of_call_tool_with_the_same_arguments(
         assert value(answer) == expected
     if calls:
         count = counter(DEFAULT_ENCODING)
-        came_back = count(facts(answer)["error"] if asks else texts(answer)[1])
+        came_back = sum(map(count, texts(answer)[1:]))
         assert facts(answer)["tokens_kept_out"] == sum(map(count, shown)) - came_back
 
 
@@ -148,6 +148,7 @@ def test_every_page_of_a_result_is_within_its_budget_and_all_of_them_are_the_who
     assert all(sum(map(count, page)) <= max_tokens for page in read)
     # a page on its own has the result in a block, others have it in the text behind what is stated
     whole = "\n".join(read[0]) if len(read) == 1 else "".join(page[0] for page in read)
-    stated, _, result = whole.partition("\n")
+    stated, *said, result = whole.split("\n")
     assert json.loads(stated)["calls"] == []
+    assert [json.loads(each)["log"] for each in said] == ["é" * log + "\n"]
     assert json.loads(result) == [f"{number} ünïcode" for number in range(rows)]

@@ -24,7 +24,7 @@ ECHO = tool_of("s", "echo", words={"type": "string"})
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @pytest.mark.parametrize(
-    ("name", "own"), [(COMMAND_LINE, set[str]()), ("agent", {TOOLS_LIST, "find_tool", "call_tool"})]
+    ("name", "own"), [(COMMAND_LINE, set[str]()), ("agent", {TOOLS_LIST, "find_tool", "call_tool", "run_script"})]
 )
 async def test_only_the_calls_of_commands_are_recorded(tmp_path: Path, mode: str, name: str, own: set[str]) -> None:
     with closing(SqliteUsage(tmp_path / "history.sqlite3", 30)) as usage:
@@ -35,7 +35,8 @@ async def test_only_the_calls_of_commands_are_recorded(tmp_path: Path, mode: str
                 await client.list_tools()
                 await client.call_tool("find_tool", {"query": "no words in common"})
                 await client.call_tool("call_tool", {"tool_name": "s:echo", "parameters": {"words": "hello"}})
+                await client.call_tool("run_script", {"source": 'await call("s:echo", {"words": "hello"})'})
         rows = usage.rows(today(), today())
 
     assert {key.tool for key in rows if not key.server} == own
-    assert [counts["calls"] for key, counts in rows.items() if key.server == "s" and key.tool == "echo"] == [1]
+    assert [counts["calls"] for key, counts in rows.items() if key.server == "s" and key.tool == "echo"] == [2]

@@ -61,10 +61,11 @@ def _serve(settings: Settings, *, is_background: bool) -> None:
     with imported_at_once():
         from query.auth.authentication import authentication_of  # noqa: PLC0415
         from query.listener import open_listener  # noqa: PLC0415
+        from query.policy import policy_reader  # noqa: PLC0415
         from toolscale.embedded.door import Use  # noqa: PLC0415
         from toolscale.embedded.starting import Startup, answering  # noqa: PLC0415
 
-    startup, use = Startup(_show), Use()
+    startup, use = Startup(_show, policy_reader(settings)), Use()
     with (
         # before the model is loaded, so that errors of address and authentication appear at once
         closing(open_listener(settings, authentication_of(settings))) as listener,

@@ -18,6 +18,7 @@ from query.caller import OPERATOR
 from query.early import early_service
 from query.endpoint import OwnHosts
 from query.listener import MCP_PATH
+from query.policy import ReadPolicy, no_policy
 from query.streaming import body_message, readable_request, replayed
 from shared.json_rpc import RequestRefused
 from shared.service.http import HttpConfig
@@ -42,10 +43,11 @@ _EARLY_BYTES = 64 << 10
 
 
 class Startup:
-    """The present step of the start; each is also passed to `show`."""
+    """The present step of the start, each also passed to `show`, and what the early list of tools needs."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[str], None], read_policy: ReadPolicy = no_policy) -> None:
         self._show = show
+        self.read_policy = read_policy
         self.doing = "starting"
         self.lists: list[Listed] = []
         """The lists of tools that were sent, for the service to record."""
@@ -97,7 +99,9 @@ def starting_app(listener: HttpListener, startup: Startup, instance_id: str) -> 
     async def healthz(_: Request) -> JSONResponse:
         return JSONResponse({"status": "alive", "instance_id": instance_id, "starting": startup.doing})
 
-    manager = StreamableHTTPSessionManager(early_service(startup.lists), stateless=True, json_response=True)
+    manager = StreamableHTTPSessionManager(
+        early_service(startup.lists, startup.read_policy), stateless=True, json_response=True
+    )
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncGenerator[None]:
