@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_serving_calls_over_both_revisions(tmp_path: Path) -> None:
     assert all(calls["direct"]["p50"]["median"] > 0 for calls in served["called"])
     crowds = {(crowd["clients"], crowd["queries"]): crowd["answers"] for crowd in served["crowds"]}
     assert crowds[1, NEW] == crowds[3, NEW] == crowds[3, PINGS] == SERVING.questions
+
+
+@pytest.mark.skipif(shutil.which("py-spy") is None, reason="py-spy is not installed")
+def test_parts(tmp_path: Path) -> None:
+    (answered,) = measured("parts", tmp_path)["answered"]
+
+    assert answered["processor_ms"] > 0
+    assert answered["readings"]["index"] > 0
 
 
 def test_fairness(tmp_path: Path) -> None:
