@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -23,6 +23,7 @@ from query.web.page import Page, message_page, render
 from query.web.routes import PATH as PAGE_PATH
 from query.web.routes import PageEndpoint
 from query.web.writes import checked_form
+from shared.catalog import object_of
 from shared.errors import CursorInvalid, CursorsUnavailable, Permanent, ServerUnknown, ToolscaleError
 from shared.upstream.auth import SERVICE
 from shared.upstream.hosts import is_loopback
@@ -209,8 +210,7 @@ def _iso(at: float | None) -> str | None:
 
 async def _body(request: Request) -> dict[str, Any]:
     text = await request.body()
-    body: object = json.loads(text) if 0 < len(text) <= _MAX_BODY_BYTES else {}
-    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    return object_of(json.loads(text) if 0 < len(text) <= _MAX_BODY_BYTES else {})
 
 
 def _as_json(handler: Handler) -> Handler:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from jsonschema_rs import FancyRegexOptions, ValidationError, ValidationErrorKind, Validator, validator_for
 
-from shared.catalog import ToolDefinition
+from shared.catalog import ToolDefinition, object_of
 from shared.errors import ArgumentsInvalid
 from shared.quoting import encodable, quoted_name
 from shared.text.tokens import json_text
@@ -81,8 +81,7 @@ def check_names(definition: ToolDefinition, names: Iterable[str]) -> None:
     Raises:
         ArgumentsInvalid: the schema has no argument of one of these names.
     """
-    schema = definition.as_object().get("inputSchema")
-    declared = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    declared = object_of(definition.as_object().get("inputSchema"))
     known = declared.get("properties")
     is_open = any(declared.get(key) not in (None, False) for key in _MORE_NAMES)
     # a tool that names no argument may take any

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from query.web.page import (
     servers_of,
 )
 from query.web.servers import COLUMNS, LONGEST, ORIGINS, origin_of, table_query
-from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, ServerRecord
+from shared.catalog import OPERATOR_SOURCE, SERVER_STATES, ServerRecord, object_of
 from shared.errors import (
     ConfigInvalid,
     ToolsetUnknown,
@@ -258,6 +258,5 @@ def _address(record: ServerRecord, request: PageRequest) -> str | None:
         entry = request.catalogue.operator_entry(record.server_id) if record.source == OPERATOR_SOURCE else None
     if entry is None:
         return None
-    shown = masked(entry)
-    parts = cast("dict[str, Any]", shown) if isinstance(shown, dict) else {}
+    parts = object_of(masked(entry))
     return parts.get("url") or " ".join(map(str, (parts.get("command", ""), *parts.get("args", ()))))

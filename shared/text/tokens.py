@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from shared.catalog import ENCODINGS, Encoding, IndexedTool, ToolDefinition, ToolFeatures
+from shared.catalog import ENCODINGS, Encoding, IndexedTool, ToolDefinition, ToolFeatures, object_of
 from shared.errors import AssetInvalid, CountFailed
 from shared.service.process import return_freed_memory
 
@@ -215,9 +215,7 @@ def tokens_by_field(tool: Mapping[str, Any], encoding: Encoding) -> Mapping[Fiel
 
 def parameters_of(definition: ToolDefinition) -> Mapping[str, Any]:
     """Return the schemas of a tool's parameters by name; a schema may be a value of any type."""
-    schema = definition.for_model().get("inputSchema")
-    properties = cast("dict[str, Any]", schema).get("properties") if isinstance(schema, dict) else None
-    return cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    return object_of(object_of(definition.for_model().get("inputSchema")).get("properties"))
 
 
 def _counts(text: str, available: Mapping[Encoding, Counter]) -> dict[Encoding, int]:

@@ -11,6 +11,8 @@ from mcp_types.methods import MONOLITH_RESULTS, SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from shared.catalog import object_of
+
 Json = dict[str, Any]
 
 # The lists of results whose items do not depend on each other.
@@ -123,7 +125,7 @@ def _as_call_result(result: Json, version: str, left_out: list[str]) -> Json:
     """Return the result of a tool with a list as its content, in place of the forms that some servers have."""
     if "content" not in result and "toolResult" in result:  # of the first revision
         inner: Any = result["toolResult"]
-        result = cast("Json", inner) if "content" in _object(inner) else {**result, "content": inner}
+        result = cast("Json", inner) if "content" in object_of(inner) else {**result, "content": inner}
     content: object = result.get("content")
     structured: object = result.get("structuredContent")
     blocks = [_as_block(item) for item in (cast("list[object]", content) if isinstance(content, list) else [content])]
@@ -131,7 +133,7 @@ def _as_call_result(result: Json, version: str, left_out: list[str]) -> Json:
         blocks = []
         left_out += ["content: missing"] if structured is None else []
     # before 2026-07-28, structured content is an object
-    is_of_version = structured in (None, _object(structured)) or version in MODERN_PROTOCOL_VERSIONS
+    is_of_version = structured in (None, object_of(structured)) or version in MODERN_PROTOCOL_VERSIONS
     if structured is not None and (content is None or not is_of_version) and not _says(blocks, structured):
         blocks.append(_text(_as_text(structured)))
     shown = {key: part for key, part in result.items() if key != "structuredContent" or is_of_version}
@@ -140,7 +142,7 @@ def _as_call_result(result: Json, version: str, left_out: list[str]) -> Json:
 
 def _as_block(item: object) -> object:
     """Return a text block for a text, for data, and for a text block with data in place of its text."""
-    own = _object(item)
+    own = object_of(item)
     block = own if own.keys() & {"text", "type"} else {"text": item}
     if item is None or block.get("type", "text") != "text" or "text" not in block:
         return item
@@ -150,21 +152,21 @@ def _as_block(item: object) -> object:
 
 def _as_initialized(result: Json) -> Json:
     """Return the result of `initialize` with objects as capabilities, and a name and a version of the server."""
-    has, about = (_object(result.get(key)) for key in ("capabilities", "serverInfo"))
-    capabilities = {key: _object(part) for key, part in has.items() if part is not False}
+    has, about = (object_of(result.get(key)) for key in ("capabilities", "serverInfo"))
+    capabilities = {key: object_of(part) for key, part in has.items() if part is not False}
     info = {**about, **{key: str(about.get(key, "")) for key in ("name", "version")}}
     return {**result, "capabilities": capabilities, "serverInfo": info}
 
 
 def _needed(item: object) -> Json | None:
-    block = _object(item)
+    block = object_of(item)
     kind = block.get("type")
     needed = _NEEDED.get(kind, ()) if isinstance(kind, str) else ()
     return {key: block[key] for key in ("type", *needed) if key in block} if needed else None
 
 
 def _says(blocks: list[object], value: object) -> bool:
-    return any(_parsed(_object(block).get("text")) == value for block in blocks)
+    return any(_parsed(object_of(block).get("text")) == value for block in blocks)
 
 
 def _parsed(text: object) -> object:
@@ -172,10 +174,6 @@ def _parsed(text: object) -> object:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
-
-
-def _object(value: object) -> Json:
-    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def _text(text: str) -> Json:

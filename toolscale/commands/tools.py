@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from shared.catalog import DEFAULT_ENCODING
+from shared.catalog import DEFAULT_ENCODING, object_of
 from shared.errors import ServerUnknown, ServiceRejected, ToolNotFound
 from shared.quoting import printable, quoted_name
 from toolscale.client.service import open_service
@@ -174,12 +174,12 @@ def parameters(tool: Object) -> list[tuple[str, str, str, str]]:
     """Return the rows of a tool's parameters: name, type, whether it is required, and description."""
     from query.answers.answer import type_name  # noqa: PLC0415  # takes as long as all other imports of a command
 
-    schema = _object(tool.get("inputSchema"))
+    schema = object_of(tool.get("inputSchema"))
     required = schema.get("required")
     rows: list[tuple[str, str, str, str]] = []
-    for name, parameter in _object(schema.get("properties")).items():
+    for name, parameter in object_of(schema.get("properties")).items():
         is_required = isinstance(required, list) and name in required
-        about = str(_object(parameter).get("description", ""))
+        about = str(object_of(parameter).get("description", ""))
         kind = printable(type_name(parameter))
         rows.append((printable(name), kind, "yes" if is_required else "", printable(about)))
     return rows
@@ -190,7 +190,7 @@ def arguments_of(tool: Object, given: Iterable[tuple[str, str]]) -> Object:
 
     A value that is not JSON remains a text, which the service rejects if the schema does.
     """
-    properties = _object(_object(tool.get("inputSchema")).get("properties"))
+    properties = object_of(object_of(tool.get("inputSchema")).get("properties"))
     return {name: text if _allows_text(properties.get(name)) else _parsed(text) for name, text in given}
 
 
@@ -212,10 +212,10 @@ def lines(result: Object) -> Iterator[str]:
 
 
 def _allows_text(schema: object) -> bool:
-    parts = [_object(schema)]
+    parts = [object_of(schema)]
     for key in ("anyOf", "oneOf"):
         if isinstance(alternatives := parts[0].get(key), list):
-            parts += map(_object, cast("list[object]", alternatives))
+            parts += map(object_of, cast("list[object]", alternatives))
     return any("string" in (kind if isinstance(kind := part.get("type"), list) else [kind]) for part in parts)
 
 
@@ -224,7 +224,3 @@ def _parsed(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _object(value: object) -> Object:
-    return cast("Object", value) if isinstance(value, dict) else {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from shared.catalog import Encoding
+from shared.catalog import Encoding, object_of
 from shared.text.bm25 import prose_terms, words
 from shared.text.tokens import DESCRIPTION, Counter, Field, counter, parameters_of, tokens_by_field
 from toolscale.lint.findings import Finding, Level, RuleId, broken, worst_first
@@ -77,7 +77,7 @@ def text_findings(tool: ToolDefinition) -> Iterator[Finding]:
         yield broken("missing-tool-description", tool.name, "a model sees only the name")
     elif not set(prose_terms(str(description))) - set(prose_terms(words(tool.name))):
         yield broken("unclear-description", tool.name, "the description repeats the name")
-    schema, documented = _object(fields.get("inputSchema")), labels(tool.description)
+    schema, documented = object_of(fields.get("inputSchema")), labels(tool.description)
     for name, parameter in parameters_of(tool).items():
         if name in _required(schema) and not (_is_described(parameter, schema) or name in documented):
             yield broken("missing-parameter-description", tool.name, "it has no description", name)
@@ -91,7 +91,7 @@ def _required(schema: Mapping[str, Any]) -> list[object]:
 def _is_described(parameter: object, root: Mapping[str, Any]) -> bool:
     """Return whether the schema, or one that it refers to, has a description."""
     for _ in range(_MAX_REFERENCES):
-        schema = _object(parameter)
+        schema = object_of(parameter)
         if _is_text(schema.get("description")):
             return True
         parameter = _referred(schema, root)
@@ -102,17 +102,13 @@ def _referred(schema: Mapping[str, Any], root: Mapping[str, Any]) -> object:
     """Return the definition that the schema refers to, or else the only schema in its `allOf` or `anyOf`."""
     key, _, name = str(schema.get("$ref", "")).removeprefix("#/").partition("/")
     if key in DEFINITIONS:
-        return _object(root.get(key)).get(name)
+        return object_of(root.get(key)).get(name)
     listed = (cast("list[object]", schema[key]) for key in ("allOf", "anyOf") if isinstance(schema.get(key), list))
     return next((schemas[0] for schemas in listed if len(schemas) == 1), None)
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def similar_findings(tools: Sequence[ToolDefinition], embedder: Embedder) -> Iterator[Finding]:
