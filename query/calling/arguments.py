@@ -73,23 +73,23 @@ def check_arguments(definition: ToolDefinition, arguments: dict[str, Any]) -> No
         return
 
 
-def check_names(definition: ToolDefinition, names: Iterable[str]) -> None:
-    """Return if the input schema has arguments of these names, or does not say which ones the tool has.
+def named_arguments(definition: ToolDefinition) -> Mapping[str, Any] | None:
+    """Return the arguments that the input schema names; None where it allows others too, or names none.
 
-    Stricter than `check_arguments`: a schema that allows further arguments only by saying nothing of them allows none.
-
-    Raises:
-        ArgumentsInvalid: the schema has no argument of one of these names.
+    Stricter than `check_arguments`: a schema that says nothing of further arguments allows none here.
     """
     declared = object_of(definition.as_object().get("inputSchema"))
     known = declared.get("properties")
     is_open = any(declared.get(key) not in (None, False) for key in _MORE_NAMES)
     # a tool that names no argument may take any
     if not isinstance(known, dict) or is_open or not (known or declared.get("additionalProperties") is False):
-        return
-    for name in names:
-        if name not in known:
-            raise ArgumentsInvalid(_shown(quoted_name(name)), _no_parameter(name, cast("dict[str, Any]", known)))
+        return None
+    return cast("dict[str, Any]", known)
+
+
+def no_such_argument(name: str, known: Mapping[str, Any]) -> ArgumentsInvalid:
+    """Return the error of an argument that is none of those the tool has."""
+    return ArgumentsInvalid(_shown(quoted_name(name)), _no_parameter(name, known))
 
 
 @lru_cache(maxsize=256)

@@ -98,7 +98,7 @@ class Run:
         """Return the value of the script, whose calls the service makes."""
         while not isinstance(snapshot, monty.MontyComplete):
             if isinstance(snapshot, monty.NameLookupSnapshot):
-                known = {CALL: _call, FIND: _find}.get(snapshot.variable_name)
+                known = {CALL: call, FIND: find}.get(snapshot.variable_name)
                 snapshot = snapshot.resume(value=known) if known else snapshot.resume()
             elif isinstance(snapshot, monty.FutureSnapshot):
                 pending = snapshot.pending_call_ids
@@ -107,7 +107,7 @@ class Run:
                 self._line = self.source.count("\n", 0, snapshot.position.start) + 1
                 snapshot = self._of_host(snapshot) if snapshot.is_os_function else self._asked(snapshot)
         for line in sorted(set(self._lost.values())):
-            self.log("stdout", f"line {line}: a call without await, whose result is lost\n")
+            self.log("stdout", f"line {line}: the result of a call is lost, since nothing awaited it\n")
         return snapshot.output
 
     def _of_host(self, snapshot: monty.FunctionSnapshot) -> Snapshot:
@@ -126,10 +126,10 @@ class Run:
         name, number, line = snapshot.function_name, snapshot.call_id, self._line
         try:
             if name == CALL:
-                tool, arguments = _call(*snapshot.args, **snapshot.kwargs)
+                tool, arguments = call(*snapshot.args, **snapshot.kwargs)
                 _send({"call": number, "tool": tool, "arguments": arguments, "line": line}, self.limits["value_bytes"])
             elif name == FIND:
-                _send({"find": number, "query": _find(*snapshot.args, **snapshot.kwargs), "line": line})
+                _send({"find": number, "query": find(*snapshot.args, **snapshot.kwargs), "line": line})
             else:
                 return snapshot.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined"})
         except (TypeError, ValueError, RecursionError) as error:
@@ -168,15 +168,15 @@ class Run:
         return text
 
 
-def _call(tool: object, arguments: object = None) -> tuple[str, dict[str, Any]]:
-    """Return the arguments of `call`, as its signature names them."""
+def call(tool: object, arguments: object = None) -> tuple[str, dict[str, Any]]:
+    """Return the arguments of `call` in a script, where it has this name."""
     if not isinstance(tool, str) or not isinstance(arguments, dict | None):
         raise TypeError('expected call("server:tool", {"argument": value})')
     return tool, cast("dict[str, Any]", arguments) or {}
 
 
-def _find(query: object) -> str:
-    """Return the argument of `find`."""
+def find(query: object) -> str:
+    """Return the argument of `find` in a script, where it has this name."""
     if not isinstance(query, str):
         raise TypeError('expected find("what the tool does")')
     return query
@@ -254,7 +254,7 @@ def main() -> None:
     except Failed as failed:
         outcome = {"error": str(failed), "line": failed.line}
     except MemoryError:
-        outcome = {"error": "MemoryError: the sandbox has no more memory", "line": None}
+        outcome = {"error": "no memory is left", "line": None}
     _send(outcome)
 
 

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
+import structlog
 from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic_core import from_json
 
 from shared.upstream.messages import holds_more_values
 
@@ -61,6 +63,8 @@ _LIMITS = {
     "log_characters": LOG_CHARACTERS,
     "error_characters": ERROR_CHARACTERS,
 }
+_log = structlog.get_logger()
+
 _SANDBOX = Path(__file__).with_name("sandbox.py")
 
 _WAITED = f"{WAITING_S:g} s of running and waiting in all"
@@ -72,6 +76,7 @@ _EXCEEDED = {
     "TimeoutError: feed time limit": _WAITED,
     "total sleep": _WAITED,
     "MemoryError": f"{MEMORY_BYTES >> 20} MiB of memory",
+    "no memory is left": f"{PROCESS_BYTES >> 20} MiB of memory of its sandbox",
     "RuntimeError: suspension limit": f"{SUSPENSIONS} calls, sleeps and looked-up names in all",
 }
 
@@ -155,7 +160,7 @@ class Script:
         self._asked = Counter[str]()
         self._in_flight = 0
         self._left_s = WAITING_S
-        self._has_ended = self._is_stopped = False
+        self._has_ended = False
 
     async def run(self) -> Outcome:
         """Return the outcome, after all calls have ended."""
@@ -175,6 +180,9 @@ class Script:
                     OSError,
                 ):
                     self._end("the sandbox process ended before the script did")
+                except Exception:  # noqa: BLE001  # the answer has the calls, whatever happens
+                    _log.exception("script_failed")
+                    self._end("internal error")
             if self._scope.cancelled_caught and not self._has_ended:
                 self._end(f"the script exceeded its limit of {_WAITED}")
             with suppress(ProcessLookupError):
@@ -191,8 +199,10 @@ class Script:
                 line_of_json = await lines.receive_until(b"\n", _LINE_BYTES)
                 if holds_more_values(line_of_json, MAX_VALUES):
                     return self._end(f"the script sent more than {MAX_VALUES:,} values at once, which is the limit")
-                message = json.loads(line_of_json)
-            except (anyio.DelimiterNotFound, ValueError):
+                message = from_json(line_of_json)
+            except ValueError:  # it reads as many levels as the arguments of a request may have
+                return self._end("the script sent a value that is nested too deeply")
+            except anyio.DelimiterNotFound:
                 return self._end(f"the script sent more than {VALUE_BYTES >> 20} MiB at once, which is the limit")
             self._line = message.get("line", self._line)
             await self._answer(message, process.stdin, calls)
@@ -207,6 +217,8 @@ class Script:
                 await self._check([SpelledOut(**each) for each in spelled_out], stdin)
             case {"call": int(number), "tool": str(tool), "arguments": arguments, "line": line}:
                 if self._is_within(CALLS, "calls"):
+                    # until it is this one's turn nothing more is read, so that few arguments are in memory
+                    await self._turns.acquire_on_behalf_of(number)
                     calls.start_soon(self._called, stdin, number, tool, arguments, line)
             case {"find": int(number), "query": str(query)}:
                 if self._is_within(FINDS, "searches"):
@@ -233,15 +245,13 @@ class Script:
     async def _called(
         self, stdin: ByteSendStream, number: int, tool: str, arguments: dict[str, Any], line: int
     ) -> None:
-        """Make a call, unless the script ends before its turn, and answer the process."""
-        async with self._turns:
-            if self._is_stopped:
-                return
-            self._begin()
-            try:
-                returned = await self._reach.make(tool, arguments)
-            finally:
-                self._finish()
+        """Make a call, which has its turn, and answer the process."""
+        self._begin()
+        try:
+            returned = await self._reach.make(tool, arguments)
+        finally:
+            self._finish()
+            self._turns.release_on_behalf_of(number)
         self._outcome.calls.append(replace(returned, value=None))  # a value lives as long as the script wants it
         name = f"{returned.server}:{returned.tool}" if returned.server else returned.tool
         await self._reach.report(len(self._outcome.calls), f"{name}: {returned.outcome}")
@@ -272,22 +282,22 @@ class Script:
             self._scope.deadline = anyio.current_time() + self._left_s
 
     def _end(self, error: str, line: int | None = None) -> None:
-        """Fail, unless the script has ended already; a call that still waits for its turn is not sent.
+        """Fail, unless the script has ended already.
 
         Without a `line` of its own, the error has that of the last call or search.
         """
         if not self._has_ended:
             self._outcome.error, self._outcome.line = error, line or self._line
-            self._has_ended = self._is_stopped = True
+            self._has_ended = True
 
     async def _send(self, stdin: ByteSendStream, message: Mapping[str, Any]) -> None:
         """Write a line, of one message at a time; a process that has ended reads none."""
+        line = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
         # asyncio's own errors too, which this stream passes on
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             async with self._sending:
-                if self._has_ended:
-                    return
-                await stdin.send(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+                if not self._has_ended:
+                    await stdin.send(line + b"\n")
 
 
 def _named(error: str) -> str:

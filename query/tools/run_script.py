@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -18,10 +17,11 @@ from mcp.types import CallToolResult, ContentBlock, TextContent, Tool, ToolAnnot
 from mcp_types import ClientCapabilities
 from mcp_types.version import LATEST_PROTOCOL_VERSION
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from query.answers.budget import ToolRequest, counting
 from query.answers.pages import OwnText, shown_texts
-from query.calling.arguments import check_names
+from query.calling.arguments import named_arguments, no_such_argument
 from query.calling.call import CallRequest
 from query.calling.tool_lookup import ResolvedName, resolve_tool_names
 from query.find import FindTool, find_tool
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 # Each may take some hundred MiB.
 SCRIPTS_OF_A_CALLER, SCRIPTS = 2, 6
 ERROR_CHARACTERS = 2_000
+# Of a tool that is none.
+NAME_CHARACTERS = 200
 # Outcomes of calls that only the client's user can bring further, with the reason in place of a text that says that
 # the client cannot be asked; a sign-in has its own.
 _SERVER_ASKS = "the server asks for an input"
@@ -168,19 +170,26 @@ class _Calls:
 
     async def refusal(self, calls: Sequence[SpelledOut]) -> tuple[str, int] | None:
         """Return the first argument that its tool does not name, with its line; tools are those the caller sees."""
-        return await run_in_thread(self._context.caller.name, self._refusal, calls)
+        try:
+            return await run_in_thread(self._context.caller.name, self._refusal, calls)
+        except CallsExhausted:
+            return None  # as each call will say
 
     def _refusal(self, calls: Sequence[SpelledOut]) -> tuple[str, int] | None:
         from query.scripts.script import CALLS  # noqa: PLC0415  # few processes run a script
 
         names = list(dict.fromkeys(call.tool for call in calls if ":" in call.tool))[:CALLS]
-        found = resolve_tool_names(names, self._catalogue.scope(self._context.caller), self._catalogue.pinned())
+        try:
+            found = resolve_tool_names(names, self._catalogue.scope(self._context.caller), self._catalogue.pinned())
+        except IndexUnavailable:
+            return None  # as each call will say
+        tools = ((name, each.tool) for name, each in found.items() if isinstance(each, ResolvedName))
+        known = {name: named_arguments(tool.definition) for name, tool in tools}
         for call in calls:
-            if isinstance(named := found.get(call.tool), ResolvedName):
-                try:
-                    check_names(named.tool.definition, call.names)
-                except ArgumentsInvalid as error:
-                    return f"{quoted_name(call.tool)}: {error}. Nothing was called", call.line
+            has = known.get(call.tool)
+            wrong = next((name for name in call.names if has is not None and name not in has), None)
+            if has is not None and wrong is not None:
+                return f"{quoted_name(call.tool)}: {no_such_argument(wrong, has)}. Nothing was called", call.line
         return None
 
     async def make(self, tool: str, arguments: dict[str, Any]) -> Returned:
@@ -192,19 +201,19 @@ class _Calls:
             request = CallRequest.model_validate(given)
         except ValidationError as error:
             reason = first_invalid_argument(error)
-            return Returned(None, tool, ArgumentsInvalid.__name__, None, reason, self._count(reason))
+            return Returned(None, tool[:NAME_CHARACTERS], ArgumentsInvalid.__name__, None, reason, self._count(reason))
         with ExitStack() as exit_stack:
             context = ToolCallContext(self._context.caller, given, self._inner, exit_stack)
             audit = CallAudit(context.caller.name, request.name)
             try:
                 result = await self._call_tool.audited(request, context, audit)
+                return await anyio.to_thread.run_sync(self._returned, result, audit)
             except (InputRequired, MCPError) as error:
                 needed = str(error) if isinstance(error, MCPError) else _SERVER_ASKS
                 return Returned(audit.server, audit.tool, audit.outcome, error=needed, needs_user=True)
             except Exception:  # noqa: BLE001  # the answer has the calls before this one, whatever happens in it
                 _log.exception("script_call_failed", caller=context.caller.name, tool=request.name)
                 return Returned(audit.server, audit.tool, "failed", error="internal error")
-        return await anyio.to_thread.run_sync(self._returned, result, audit)
 
     def _returned(self, result: CallToolResult, audit: CallAudit) -> Returned:
         from query.scripts.script import Returned  # noqa: PLC0415  # as above
@@ -238,6 +247,9 @@ class _Calls:
             raise SearchFailed(first_invalid_argument(error)) from None
         except (BudgetTooSmall, CallsExhausted, IndexUnavailable) as error:
             raise SearchFailed(str(error)) from error
+        except Exception as error:
+            _log.exception("script_search_failed", caller=caller.name)
+            raise SearchFailed("internal error") from error
         return [f"{tool.name}({(tool.summary or '').partition('(')[2]}" for tool in found.tools]
 
     def _found(self, request: FindRequest, caller: Caller) -> tuple[FindResponse, Timings]:
@@ -286,6 +298,6 @@ def _answer_of(outcome: Outcome, count: Callable[[str], int]) -> _Answer:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return from_json(text)
+    except ValueError:
         return text

@@ -5,15 +5,29 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
+import anyio
 import psutil
 import pytest
 
-from query.scripts.script import CALLS, MEMORY_BYTES, PROCESS_BYTES, WAITING_S
+from query.scripts.script import (
+    AT_ONCE,
+    CALLS,
+    MEMORY_BYTES,
+    PROCESS_BYTES,
+    WAITING_S,
+    Reach,
+    Returned,
+    Script,
+    SpelledOut,
+)
 from tests.scripts.hostile import AT_A_LIMIT, HOSTILE, WELL
-from tests.scripts.site import SECRET, Site, facts, running_site, sandboxes, texts, value
+from tests.scripts.site import SECRET, Site, facts, outcomes, respond, running_site, sandboxes, texts, value
+from tests.support.hostile.messages import result
+from tests.support.hostile.scripted_http import Exchange
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -88,10 +102,11 @@ def _peak_bytes() -> Generator[dict[int, int]]:
     ("source", "limit", "line"),
     [
         ("x = 1\n[0] * 10**9", "256 MiB of memory", 2),
-        ('await call("files:say", {"a": "x" * 100_000_000})', "256 MiB of memory", None),
+        ('await call("files:say", {"a": "x" * 100_000_000})', "MiB of memory", None),
         ('await call("files:say")\nwhile True:\n    pass', "1 s of processor time between calls", 1),
         ('for n in range(100):\n    await call("files:say")', "64 calls", 2),
         ('x = 1\nfor n in range(100):\n    find("x")', "16 searches", 3),
+        ("import time\nfor n in range(400):\n    time.sleep(0)", "320 calls, sleeps and looked-up names", 3),
         ("import time\ntime.sleep(31)", "30 s of running and waiting in all", 2),
     ],
 )
@@ -147,3 +162,59 @@ async def test_bytes_are_counted_not_characters(shared: Site) -> None:
     assert "4,194,304" in facts(caught)["log"]
     assert facts(caught)["calls"] == []
     assert facts(sent)["error"] == "ToolError: it failed"
+
+
+class _Slow(Reach):
+    """Takes its time for each call, and reads the memory of this process meanwhile."""
+
+    def __init__(self) -> None:
+        self.most_bytes = 0
+
+    async def refusal(self, calls: Sequence[SpelledOut]) -> None: ...
+
+    async def make(self, tool: str, arguments: dict[str, Any]) -> Returned:
+        await anyio.sleep(0.2)
+        self.most_bytes = max(self.most_bytes, psutil.Process().memory_info().rss)
+        return Returned(None, tool, "ok")
+
+    async def find(self, query: str) -> list[str]:
+        return []
+
+    async def report(self, ended: int, last: str) -> None: ...
+
+
+async def test_calls_that_wait_for_their_turn_wait_outside_the_service() -> None:
+    reach, before = _Slow(), psutil.Process().memory_info().rss
+    source = (
+        "import asyncio\ns = '😀' + 'a' * 4_000_000\n"
+        "len(await asyncio.gather(*[call('a:b', {'s': s}) for n in range(64)]))"
+    )
+
+    outcome = await Script(source, reach).run()
+
+    assert outcome.result == "64", outcome.error
+    # each has 4 MB on the way, and with this character 16 MB in memory
+    assert reach.most_bytes - before < (AT_ONCE + 2) * (24 << 20)
+
+
+@pytest.mark.parametrize("depth", [150, 250, 900, 950, 975, 985, 1_000])
+async def test_a_deep_argument_or_result_leaves_the_calls_in_the_answer(shared: Site, depth: int) -> None:
+    def respond_deep(exchange: Exchange) -> None:
+        request = exchange.request_json
+        is_deep = request["params"]["name"] == "list"
+        text = "[" * depth + "]" * depth if is_deep else "said"
+        if not is_deep:
+            time.sleep(0.2)
+        exchange.send_json(result(request, {"content": [{"type": "text", "text": text}]}))
+
+    shared.servers.on_call = {"files": respond_deep, "time": respond_deep}
+    deep = f"x = 1\nfor n in range({depth}):\n    x = [x]"
+    try:
+        both = 'asyncio.gather(call("time:say"), call("files:say", {"x": x}))'
+        sent = await shared.run(f"import asyncio\n{deep}\nawait {both}")
+        returned = await shared.run('import asyncio\nlen(await asyncio.gather(call("time:say"), call("files:list")))')
+    finally:
+        shared.servers.on_call = dict.fromkeys(shared.servers.on_call, respond)
+
+    assert ("time:say ok", 1) in outcomes(sent)
+    assert {name for name, _ in outcomes(returned)} >= {"time:say ok", "files:list ok"}

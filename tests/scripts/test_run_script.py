@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +14,14 @@ from mcp_types import ElicitResult
 
 from query.caller import Caller
 from query.mcp import service_of
+from query.scripts.script import AT_ONCE
 from query.tools.registry import builtin_definitions
 from query.tools.run_script import RUN_SCRIPT
 from shared.catalog import DEFAULT_ENCODING
 from shared.text.tokens import counter
-from tests.scripts.site import Site, facts, outcomes, running_site, texts, value
+from tests.scripts.site import Site, facts, outcomes, respond, running_site, texts, value
 from tests.support.calling import PATIENT
+from tests.support.hostile.scripted_http import Exchange
 from tests.support.policies import policy, rule
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -41,6 +45,41 @@ async def test_a_call_returns_structured_content_or_parsed_json_or_a_text(site: 
 
     assert value(answer) == [{"read": {"path": "x"}}, [{"n": 1}, 1], "said {}"]
     assert outcomes(answer) == [("files:read ok", 1), ("files:list ok", 1), ("files:say ok", 1)]
+
+
+async def test_call_is_a_value_that_a_script_may_pass_on(site: Site) -> None:
+    answer = await site.run(
+        "async def twice(f, tool):\n    return [await f(tool), await f(tool)]\n"
+        'c = call\n[await twice(c, "files:say"), find("read")]'
+    )
+
+    assert value(answer)[0] == ["said {}", "said {}"]
+
+
+async def test_a_name_that_a_script_invents_is_cut(site: Site) -> None:
+    answer = await site.run('try:\n    await call("x" * 1_000_000)\nexcept ToolError:\n    pass\n1')
+
+    assert value(answer) == 1
+    assert len(texts(answer)[0]) < 1_000
+
+
+async def test_eight_gathered_calls_are_in_flight_at_a_time(site: Site) -> None:
+    in_flight, most, lock = 0, list[int](), threading.Lock()
+
+    def respond_slowly(exchange: Exchange) -> None:
+        nonlocal in_flight
+        with lock:
+            in_flight += 1
+            most.append(in_flight)
+        time.sleep(0.3)
+        with lock:
+            in_flight -= 1
+        respond(exchange)
+
+    site.servers.on_call = dict.fromkeys(site.servers.on_call, respond_slowly)
+    await site.run('import asyncio\nawait asyncio.gather(*[call("time:say") for n in range(30)])')
+
+    assert max(most) == AT_ONCE
 
 
 async def test_gathered_calls_run_at_the_same_time_and_are_counted_together(site: Site) -> None:
@@ -186,6 +225,11 @@ async def test_what_was_printed_and_the_line_are_there_however_the_script_ends(
 
 
 async def test_calls_in_flight_end_before_the_script_does(site: Site) -> None:
+    def respond_slowly(exchange: Exchange) -> None:
+        time.sleep(0.5)
+        respond(exchange)
+
+    site.servers.on_call = dict.fromkeys(site.servers.on_call, respond_slowly)
     site.rules = policy(rule("ask", tools=["fail"]))
 
     answer = await site.run(
@@ -233,15 +277,17 @@ async def test_a_caller_that_may_not_search_finds_nothing_in_a_script(site: Site
     assert found == "find needs the permission catalog:read"
 
 
-async def test_after_a_call_that_fails_inside_the_answer_still_has_the_calls_before_it(site: Site) -> None:
-    answer = await site.run(
-        'said = await call("time:say", {})\n'
-        "deep = {}\nfor _ in range(260):\n    deep = {'a': deep}\n"
-        'try:\n    await call("time:list", deep)\n    r = "sent"\nexcept ToolError as error:\n    r = str(error)\nr'
-    )
+async def test_after_a_call_that_fails_inside_the_answer_still_has_the_calls_before_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError
 
-    assert "time:say ok" in [outcome for outcome, _ in outcomes(answer)]
-    assert value(answer)
+    monkeypatch.setattr("query.tools.call_tool.check_parameters", fails)
+    answer = await site.run('try:\n    await call("time:say")\nexcept ToolError as error:\n    r = str(error)\nr')
+
+    assert outcomes(answer) == [("time:say failed", 1)]
+    assert value(answer) == "internal error"
 
 
 async def test_arguments_hold_as_many_values_as_those_of_a_request(site: Site) -> None:
