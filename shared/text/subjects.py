@@ -41,7 +41,9 @@ def subjects_of(tools: Sequence[ToolVectors], embedder: Embedder) -> tuple[str, 
     if not tools:
         return ()
     vectors = np.array([tool.name + tool.text for tool in tools])
-    nearest: list[int] = (vectors @ _passages.of(embedder).T).argmax(axis=1).tolist()
+    # not `@`: from twenty tools on, OpenBLAS would wake a thread for each core, and those spin for milliseconds
+    cosines = np.einsum("td,sd->ts", vectors, _passages.of(embedder))
+    nearest: list[int] = cosines.argmax(axis=1).tolist()
     subjects = list(SUBJECTS)
     votes = Counter(subjects[number] for number in nearest)
     best, *others = sorted(votes, key=lambda subject: (-votes[subject], subject))[:MOST_SUBJECTS]
