@@ -243,7 +243,8 @@ def _search(
     # names are called in the whole scope, so they are unambiguous there
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
-    searched = replace(searched, scope=replace(searched.scope, seen=excluded))
+    if excluded:
+        searched = replace(searched, scope=replace(searched.scope, seen=excluded))
     # with denied tools: to check the rules for the whole corpus would take as long as the search
     counted = replace(callable_tools.scope, rules=())
     corpus = counted if catalogue.index_is_embedded else ledger.corpus(counted)

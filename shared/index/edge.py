@@ -195,7 +195,7 @@ class EdgeCollection(PointCollection):
         wanted = True if keys is None else list(keys)
         with self._asking():
             found = self._shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
-        return {str(point.id): point.payload or {} for point in found}
+        return {_id_of(point.id.int): point.payload or {} for point in cast("list[_Stored]", found)}
 
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
@@ -364,10 +364,16 @@ def _id_of(number: int) -> str:
     return str(UUID(int=number))
 
 
-class _Found(Protocol):
-    """A point that a search found; all ids are UUIDs."""
+class _Stored(Protocol):
+    """A point; all ids are UUIDs."""
 
     id: UUID
+    payload: Payload | None
+
+
+class _Found(_Stored, Protocol):
+    """A point that a search found."""
+
     score: float
 
 
