@@ -9,6 +9,7 @@ The event loop parses requests, so a request with very many values is rejected: 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -58,10 +59,13 @@ class CallsStreamed:
         if app is not self._plain or message["more_body"]:
             await app(scope, repeated, send)  # a stream ends with its connection itself, and a rejection at once
             return
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
-            await app(scope, repeated, send)
-            tasks.cancel_scope.cancel()
+        with anyio.CancelScope() as request:
+            # a task alone: to end a group of tasks takes the event loop another turn
+            watching = asyncio.create_task(_cancel_at_disconnect(receive, request))
+            try:
+                await app(scope, repeated, send)
+            finally:
+                watching.cancel()
 
     def _app(self, body: bytes, headers: Headers) -> tuple[ASGIApp, bytes]:
         """Return the app for a body, and the body as the app can read it."""
