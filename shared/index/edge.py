@@ -211,12 +211,15 @@ class EdgeCollection(PointCollection):
     def query(
         self, vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None = None
     ) -> list[Scores]:
-        only = _filter(self._cheaper(where))
+        cheaper = self._cheaper(where)
+        only = _filter(cheaper)
+        # dense vectors are searched faster without a filter; BM25 scores would change in their last bits by that
+        of_dense = only if any(cheaper.values()) else None
         requests = [
             QueryRequest(
                 limit,
                 query=Query.Nearest(_edge_vector(question.vector), using=question.name),
-                filter=only,
+                filter=only if isinstance(question.vector, SparseVector) else of_dense,
                 params=_params(question, corpus),
             )
             for question in vectors
