@@ -159,7 +159,7 @@ class EdgeCollection(PointCollection):
         """
         self._path = path
         self._unflushed = 0
-        self._content = object()  # another one after each write
+        self.content = object()  # another one after each write
         self._values: dict[str, tuple[object, frozenset[str]]] = {}
         self._found_nothing: tuple[object, Filter] = (None, {})
         _assert_room(path)
@@ -244,7 +244,7 @@ class EdgeCollection(PointCollection):
     def scroll(
         self, where: Filter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        content = self._content  # before the read, which may miss a write that comes now
+        content = self.content  # before the read, which may miss a write that comes now
         if self._found_nothing == (content, where):
             return [], None
         wanted = True if keys is None else list(keys)
@@ -291,7 +291,7 @@ class EdgeCollection(PointCollection):
                     self._unflushed = 0
                     self._shard.flush()
         finally:  # a write that fails may have written some points
-            self._content = object()
+            self.content = object()
 
     def _cheaper(self, where: Filter) -> Filter:
         """Return an equal filter without wanted values: most points have them, and a check of each takes longest.
@@ -311,8 +311,8 @@ class EdgeCollection(PointCollection):
     def _stored_values(self, key: str) -> frozenset[str]:
         """Return all values under `key`, read again after each write."""
         content, values = self._values.get(key, (None, frozenset[str]()))
-        if content is not self._content:
-            content = self._content  # before the read, which may miss a write that comes now
+        if content is not self.content:
+            content = self.content  # before the read, which may miss a write that comes now
             values = frozenset(map(str, self.facet(key, {}, MAX_VALUES)))
             self._values[key] = content, values
         return values
