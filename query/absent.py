@@ -38,6 +38,8 @@ def absences(absent: Sequence[ServerRecord], texts: Iterable[str], *, all_unreac
 
     With `all_unreached`, also on the others that should be there: not those that are stopped or being listed.
     """
+    if not absent:
+        return []
     asked = terms_of(" ".join(texts))
     named = [record for record in absent if is_named(record, asked)]
     unreached = [record for record in absent if _is_unreached(record) and record not in named]

@@ -18,7 +18,7 @@ import structlog
 from mcp.types import Tool, ToolAnnotations
 
 from query.absent import absences, is_overdue
-from query.answers.answer import TOOL, FindResponse, SearchResult, nearest_line, within_budget
+from query.answers.answer import TOOL, FindResponse, SearchResult, answer_text, nearest_line, within_budget
 from query.answers.pages import SearchPages
 from query.caller import ANYONE, Caller
 from query.kept import Recent, new_name
@@ -82,12 +82,17 @@ class FindTool(CatalogueTool[FindRequest]):
 
     def respond(self, request: FindRequest, caller: Caller) -> dict[str, Any]:
         """Return the search response; log and count the search."""
+        return self.answer(request, caller)[0]
+
+    def answer(self, request: FindRequest, caller: Caller) -> tuple[dict[str, Any], str]:
+        """Return the search response and its text, of which most is known; log and count the search."""
         response, timings = self._found(request, caller)
         _log_found(response, timings)
         if request.cursor is None:
             tokens = response.token_metrics
             TOKENS_SAVED.labels(tokens.encoding).inc(tokens.tokens_saved)
-        return response.as_object()
+        found = response.as_object()
+        return found, answer_text(response.tools, found)
 
     def _found(self, request: FindRequest, caller: Caller) -> tuple[FindResponse, Timings]:
         """Return the response to this request, or the same one again if no server has changed since."""
@@ -238,7 +243,8 @@ def _search(
     # names are called in the whole scope, so they are unambiguous there
     callable_tools = searched if scope == allowed else Replicated.of(allowed, ledger.replica_sets(allowed))
     excluded = excluded_definitions(request.exclude or (), allowed, callable_tools.scope, index)
-    searched = replace(searched, scope=replace(searched.scope, seen=excluded))
+    if excluded:
+        searched = replace(searched, scope=replace(searched.scope, seen=excluded))
     # with denied tools: to check the rules for the whole corpus would take as long as the search
     counted = replace(callable_tools.scope, rules=())
     corpus = counted if catalogue.index_is_embedded else ledger.corpus(counted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -28,24 +29,26 @@ def is_named(record: ServerRecord, asked: Set[int]) -> bool:
 
 
 class ServerNames:
-    """The names of servers by the half that the point ids of their tools share."""
+    """The names of servers, and the half that the point ids of their tools share."""
 
     def __init__(self, records: Iterable[ServerRecord] = ()) -> None:
-        self._names = {
-            _half(record.server_id): (record.server_id, _in_words(record.server_id, record.declared_name))
-            for record in records
-        }
+        # by one term of each name, so that a step is compared only with names that have a term of it
+        self._by_term: defaultdict[int, list[tuple[frozenset[int], str, str]]] = defaultdict(list)
+        for record in records:
+            for name in _in_words(record.server_id, record.declared_name):
+                self._by_term[min(name)].append((name, _half(record.server_id), record.server_id))
 
-    def named(self, halves: Set[str], asked: Set[int], strangers: Collection[str]) -> set[str]:
+    def named(self, halves: Collection[str], asked: Set[int], strangers: Collection[str]) -> set[str]:
         """Return those of these halves whose server the terms name; a stranger may have any name, so it is not one.
 
         A name counts by its words: `LinearTickets` has two. By its spelling too, right tools came first less often.
         """
-        return {half for half in halves & self._names.keys() if self._is_named(half, asked, strangers)}
-
-    def _is_named(self, half: str, asked: Set[int], strangers: Collection[str]) -> bool:
-        server_id, names = self._names[half]
-        return any(name <= asked for name in names) and server_id not in strangers
+        return {
+            half
+            for term in asked & self._by_term.keys()
+            for name, half, server_id in self._by_term[term]
+            if name <= asked and half in halves and server_id not in strangers
+        }
 
 
 @lru_cache(REMEMBERED)

@@ -170,8 +170,8 @@ class Ledger:
 
     def absent(self, scope: Scope) -> list[ServerRecord]:
         """Return the servers in the scope whose tools cannot be found now, sorted by id, as of the last refresh."""
-        of_status = {status: replace(scope, status=status) for status in get_args(Status)}
-        return [record for record in self._records.absent if of_status[record.status].admits(record)]
+        absent = self._records.absent  # mostly none
+        return [record for record in absent if replace(scope, status=record.status).admits(record)]
 
     def stale(self, scope: Scope) -> list[ServerRecord]:
         """Return the running servers in the scope whose tools are those of an earlier listing, sorted by id.

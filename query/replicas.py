@@ -170,10 +170,10 @@ class Serving:
     """
 
     name: str
-    servers: Sequence[str]
+    servers: tuple[str, ...]
     stale_since: float | None = None
     versions: int = 1
-    also_on: Sequence[str] = ()
+    also_on: tuple[str, ...] = ()
 
 
 def first_server(name: str, servers: Sequence[str]) -> tuple[str, str]:
@@ -234,7 +234,7 @@ def servings(
     return {
         tool.qualified_name: _serving(tool, searched, allowed.scope, found, known)
         if tool.definition.name in replicated
-        else Serving(tool.qualified_name, [tool.server_id], searched.sets.stale_since([tool.server_id]))
+        else Serving(tool.qualified_name, (tool.server_id,), searched.sets.stale_since([tool.server_id]))
         for tool in tools
     }
 
@@ -254,18 +254,18 @@ def _serving(
     namesakes = [other for other in found if other.name == tool.definition.name]
     equal = {other.server_id for other in namesakes if other.digest and other.digest == tool.digest}
     offering = {replica for server_id in equal | {tool.server_id} for replica in sets.replicas(server_id)}
-    servers = sets.best_first(replica for replica in offering if allowed.permits(replica, tool.definition))
+    servers = tuple(sets.best_first(each for each in offering if allowed.permits(each, tool.definition)))
     family = {tool.server_id, *sets.relatives.get(tool.server_id, ())}
     versions = max(1, _distinct(other for other in namesakes if other.server_id in family))
     # a name with a colon has its server
     if ":" in tool.definition.name or not callable_tools.are_interchangeable(tool):
         shown = min(servers, key=lambda server_id: (server_id in sets.strangers, server_id != tool.server_id))
-        others = [server_id for server_id in servers if server_id != shown]
-        return Serving(f"{shown}:{tool.definition.name}", [shown], sets.stale_since([shown]), versions, others)
+        others = tuple(server_id for server_id in servers if server_id != shown)
+        return Serving(f"{shown}:{tool.definition.name}", (shown,), sets.stale_since([shown]), versions, others)
     is_ambiguous = callable_tools.is_ambiguous(tool)
     # while its digest is cleared, no name stands for an ambiguous tool on several servers
     if len(servers) == 1 or (is_ambiguous and not tool.digest):
-        return Serving(tool.qualified_name, [tool.server_id], sets.stale_since([tool.server_id]), versions)
+        return Serving(tool.qualified_name, (tool.server_id,), sets.stale_since([tool.server_id]), versions)
     name = tool.definition_name if is_ambiguous else tool.definition.name
     return Serving(name, servers, sets.stale_since(servers), versions)
 

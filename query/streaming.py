@@ -9,6 +9,7 @@ The event loop parses requests, so a request with very many values is rejected: 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -35,6 +36,9 @@ MAX_BODY_BYTES = 4 << 20
 MAX_BODY_VALUES = 50_000
 """Values of one request, many times what an agent writes; four megabytes of empty lists take seconds to parse."""
 
+WATCHED_AFTER_S = 0.05
+"""Seconds after which a request without a stream ends with its connection; most have ended themselves before."""
+
 _READ_ONLY = read_only_tools()
 
 
@@ -58,10 +62,19 @@ class CallsStreamed:
         if app is not self._plain or message["more_body"]:
             await app(scope, repeated, send)  # a stream ends with its connection itself, and a rejection at once
             return
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_at_disconnect, receive, tasks.cancel_scope)
-            await app(scope, repeated, send)
-            tasks.cancel_scope.cancel()
+        loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+        with anyio.CancelScope() as request:
+            # a task alone: to end a group of tasks takes the event loop another turn
+            watch = loop.call_later(
+                WATCHED_AFTER_S,
+                lambda: watching.append(loop.create_task(_cancel_at_disconnect(receive, request))),
+            )
+            try:
+                await app(scope, repeated, send)
+            finally:
+                watch.cancel()
+                for task in watching:
+                    task.cancel()
 
     def _app(self, body: bytes, headers: Headers) -> tuple[ASGIApp, bytes]:
         """Return the app for a body, and the body as the app can read it."""

@@ -89,7 +89,7 @@ class ToolHandler(ABC):
 
 
 class CatalogueTool(ToolHandler, Generic[RequestT]):
-    """A tool that reads the catalogue: `respond` runs in a thread and returns a JSON object."""
+    """A tool that reads the catalogue: `answer` runs in a thread."""
 
     request_model: type[RequestT]
 
@@ -99,14 +99,19 @@ class CatalogueTool(ToolHandler, Generic[RequestT]):
             request = self.request_model.model_validate(context.arguments)
         except ValidationError as error:
             return error_result(first_invalid_argument(error))
-        response = await run_in_thread(context.caller.name, self.respond, request, context.caller)
+        response, text = await run_in_thread(context.caller.name, self.answer, request, context.caller)
         context.response.update(response)
         # clients that do not read structured content get the same as text
-        return CallToolResult(content=[OwnText(text=json_text(response))], structured_content=response)
+        return CallToolResult(content=[OwnText(text=text)], structured_content=response)
+
+    def answer(self, request: RequestT, caller: Caller) -> tuple[dict[str, Any], str]:
+        """Return the response to this caller, and its text."""
+        response = self.respond(request, caller)
+        return response, json_text(response)
 
     @abstractmethod
     def respond(self, request: RequestT, caller: Caller) -> dict[str, Any]:
-        """Return the response to this caller."""
+        """Return the response to this caller, a JSON object."""
 
 
 def definition_of(handler: ToolHandler | type[ToolHandler]) -> Tool:

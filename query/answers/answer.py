@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate, takewhile
 from operator import not_
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -25,7 +25,7 @@ from query.answers.budget import MAX_TOKEN_CHARACTERS, Budget, most_that_fit
 from query.answers.signature import signature
 from query.records import Baseline, TokenMetrics, token_metrics
 from query.replicas import Serving, first_server
-from shared.catalog import Encoding, IndexedTool, ToolDefinition, object_of
+from shared.catalog import SMALL_DEFINITION, Encoding, IndexedTool, ToolDefinition, object_of
 from shared.errors import BudgetTooSmall
 from shared.quoting import encodable
 from shared.text.tokens import Counter, json_text
@@ -40,6 +40,8 @@ SERVERS_SHOWN = 3
 SCORE_DIGITS = 2
 # A server may declare anything; this limit keeps a summary short.
 MAX_SENTENCE_CHARACTERS = 200
+# Tools as answers show them, which are made once: some 10 KB each.
+REMEMBERED_TOOLS = 1024
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
 # The tools that list other tools have the field names of their specification, in camel case.
 CAMEL_CASE = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
@@ -106,6 +108,16 @@ class FoundTool(BaseModel):
         """Return the first server that offers the tool, and the tool's name there."""
         return first_server(self.name, self.served_by.servers if self.served_by else ())
 
+    @cached_property
+    def shown(self) -> dict[str, Any]:
+        """The JSON object to send, without fields that are None; all answers share it."""
+        return self.model_dump(mode="json", exclude_none=True, by_alias=True)
+
+    @cached_property
+    def text(self) -> str:
+        """The JSON text to send."""
+        return json_text(self.shown)
+
 
 def to_found_tool(
     tool: IndexedTool,
@@ -115,6 +127,20 @@ def to_found_tool(
     detail: DetailLevel = "detailed",
 ) -> FoundTool:
     """Return a tool at this detail level."""
+    found_tool = _remembered if len(tool.definition.wire) <= SMALL_DEFINITION else _found_tool
+    shown_score = None if score is None or detail != "full" else round(score, SCORE_DIGITS)
+    tokens = tool.token_counts.get(encoding) if detail in ("full", "summary") else None
+    return found_tool(tool.definition, serving, tool.changed_since, shown_score, tokens, detail)
+
+
+def _found_tool(
+    definition: ToolDefinition,
+    serving: Serving,
+    changed_since: str | None,
+    score: float | None,
+    tokens: int | None,
+    detail: DetailLevel,
+) -> FoundTool:
     if detail == "name":  # as short as possible: a warning names the stale servers
         return FoundTool(name=serving.name, served_by=served_by(serving.servers))
     found = FoundTool(
@@ -123,20 +149,23 @@ def to_found_tool(
         also_on=first_servers(serving.also_on) if serving.also_on else None,
         versions=serving.versions if serving.versions > 1 else None,
         stale_since=None if serving.stale_since is None else datetime.fromtimestamp(int(serving.stale_since), UTC),
-        changed_since=date.fromisoformat(tool.changed_since) if tool.changed_since else None,
+        changed_since=date.fromisoformat(changed_since) if changed_since else None,
     )
-    shown = shown_definition(tool.definition, detail)
+    shown = shown_definition(definition, detail)
     if detail == "detailed" and shown:
         fields = {"description": shown.get("description"), "input_schema": shown.get("inputSchema")}
         return found.model_copy(update=fields)
     return found.model_copy(
         update={
-            "score": None if score is None or detail != "full" else round(score, SCORE_DIGITS),
-            "token_count": tool.token_counts.get(encoding),
-            "summary": encodable(summary(tool.definition)) if detail == "summary" else None,
+            "score": score,
+            "token_count": tokens,
+            "summary": encodable(summary(definition)) if detail == "summary" else None,
             "definition": shown,
         }
     )
+
+
+_remembered = lru_cache(REMEMBERED_TOOLS)(_found_tool)
 
 
 def served_by(servers: Sequence[str]) -> ServedBy | None:
@@ -299,7 +328,8 @@ class FindResponse(BaseModel):
 
     def as_object(self) -> dict[str, Any]:
         """Return the JSON object to send, without fields that are None."""
-        return self.model_dump(mode="json", exclude_none=True, by_alias=True)
+        rest = self.model_dump(mode="json", exclude={"tools"}, exclude_none=True, by_alias=True)
+        return {"tools": [tool.shown for tool in self.tools], **rest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +489,7 @@ def counted(response: FindResponse, count: Counter) -> FindResponse:
 
     def text(tokens: int) -> str:
         answer["token_metrics"] |= {"answer_tokens": tokens, "net_tokens_saved": metrics.net_of(tokens)}
-        return json_text(answer)
+        return answer_text(response.tools, answer)
 
     def shape(tokens: int) -> tuple[int, bool, int]:
         net = metrics.net_of(tokens)
@@ -471,3 +501,9 @@ def counted(response: FindResponse, count: Counter) -> FindResponse:
         tried.append(tokens)
     tokens = tokens if tokens not in tried else max(tried[tried.index(tokens) :])
     return response.model_copy(update={"token_metrics": metrics.with_answer_tokens(tokens)})
+
+
+def answer_text(tools: Sequence[FoundTool], answer: Mapping[str, Any]) -> str:
+    """Return the JSON text of an answer with these tools, whose own texts are known."""
+    rest = json_text({key: value for key, value in answer.items() if key != "tools"})
+    return f'{{"tools":[{",".join(tool.text for tool in tools)}],{rest[1:]}'

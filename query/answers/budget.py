@@ -31,7 +31,7 @@ PIECE_CHARACTERS = 4 << 10
 _STEP_CHARACTERS = 16
 # A part ends before the first key of an object in a list, or the key behind a list: no token of the encodings spans a
 # run of signs and a letter or digit behind it, so the tokens of the parts add up.
-_PART_END = re.compile(r"""(?:,\{|\}\],)"(?=[A-Za-z0-9])""")
+_PART_END = re.compile(r"""(?:,\{|\[\{|\}\],)"(?=[A-Za-z0-9])""")
 # Parts of answers and short texts, mostly a tool each, whose tokens are remembered, and their length in characters.
 REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4_096, 2_048
 

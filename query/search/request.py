@@ -99,6 +99,8 @@ class FindRequest(ToolRequest):
 
     def narrow(self, allowed: Scope) -> Scope:
         """Return the part of the allowed scope that this request names."""
+        if self.groups is None and self.servers is None and not (self.read_only or self.exclude):
+            return allowed
         return replace(
             allowed,
             groups=intersection(allowed.groups, self.groups),

@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import structlog
 
 from query.named import ServerNames
-from query.search.ranking import DEPTH, rank_steps, round_robin
+from query.search.ranking import DEPTH, rank_steps, round_robin, similarities
 from query.turns import give_way
 from shared.catalog import Candidates, IndexedTool, QueryVectors, Scope, ToolDefinition, point_id
 from shared.errors import ModelUnavailable
@@ -119,7 +119,7 @@ def _shared(by_step: Sequence[list[str]]) -> list[list[str]]:
     return [its_clauses[:share] if share > 1 else [] for its_clauses in by_step]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepResult:
     """The result of one step: points whose tool has the step's text as its name, and points by score, both best first.
 
@@ -131,6 +131,11 @@ class StepResult:
     clauses: Sequence[Candidates]
     named: Sequence[str]
     scores: Mapping[str, float]
+
+    @cached_property
+    def similarities(self) -> Mapping[str, float]:
+        """The similarity of each candidate of the whole text."""
+        return similarities(self.candidates)
 
     @property
     def is_cut_off(self) -> bool:
@@ -170,7 +175,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._seen = set(self.scope.seen)
-        self.results = self._search()
+        self.results = self._search(self.scope)
 
     def hits(self, at_once: int) -> Iterator[Hit]:
         """Yield hits with distinct definitions, best first; one request to the index reads `at_once` of them.
@@ -191,10 +196,9 @@ class Search:
             if len(self._seen) - before == len(points) or not any(result.is_cut_off for result in results):
                 return
             give_way()
-            results = self._search()
+            results = self._search(replace(self.scope, seen=frozenset(self._seen)))
 
-    def _search(self) -> list[StepResult]:
-        scope = replace(self.scope, seen=frozenset(self._seen))
+    def _search(self, scope: Scope) -> list[StepResult]:
         return search(self.steps, scope, self.index, self.corpus, self.strangers, self.names)
 
     def _read(self, points: Sequence[str], results: Sequence[StepResult], at_once: int) -> Iterator[Hit]:

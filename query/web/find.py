@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from query.answers.answer import first_sentence
 from query.find import find_tool
-from query.search.ranking import adjusted_similarity
+from query.search.ranking import adjusted_similarity, similarities
 from query.search.request import FindRequest
 from query.search.search import embed_steps
 from query.toolsets.offers import NOTHING
@@ -111,8 +111,8 @@ def closeness(question: str, tools: Mapping[str, IndexedTool], catalogue: Catalo
         for point, tool in tools.items():
             if of_tool := features.get(tool.digest):
                 name, text = (float(query @ vector) for vector in (of_tool.vectors.name, of_tool.vectors.text))
-                alone = Candidates(depth=1, name={point: name}, text={point: text}, terms={})
-                found[point] = min(max(adjusted_similarity(query, alone, catalogue.embedder), 0.0), CLOSEST)
+                alone = similarities(Candidates(depth=1, name={point: name}, text={point: text}, terms={}))
+                found[point] = min(max(adjusted_similarity(step.whole, alone, catalogue.embedder), 0.0), CLOSEST)
     except ModelUnavailable:
         return {}
     return found

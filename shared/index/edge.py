@@ -159,7 +159,7 @@ class EdgeCollection(PointCollection):
         """
         self._path = path
         self._unflushed = 0
-        self._content = object()  # another one after each write
+        self.content = object()  # another one after each write
         self._values: dict[str, tuple[object, frozenset[str]]] = {}
         self._found_nothing: tuple[object, Filter] = (None, {})
         _assert_room(path)
@@ -195,7 +195,7 @@ class EdgeCollection(PointCollection):
         wanted = True if keys is None else list(keys)
         with self._asking():
             found = self._shard.retrieve(list(ids), with_payload=wanted, with_vector=False)
-        return {str(point.id): point.payload or {} for point in found}
+        return {_id_of(point.id.int): point.payload or {} for point in cast("list[_Stored]", found)}
 
     @override
     def sample_by_value(self, key: str, values: Sequence[str], keys: Sequence[str]) -> dict[str, Point]:
@@ -211,12 +211,15 @@ class EdgeCollection(PointCollection):
     def query(
         self, vectors: Sequence[NamedVector], where: Filter, limit: int, corpus: Filter | None = None
     ) -> list[Scores]:
-        only = _filter(self._cheaper(where))
+        cheaper = self._cheaper(where)
+        only = _filter(cheaper)
+        # dense vectors are searched faster without a filter; BM25 scores would change in their last bits by that
+        of_dense = only if any(cheaper.values()) else None
         requests = [
             QueryRequest(
                 limit,
                 query=Query.Nearest(_edge_vector(question.vector), using=question.name),
-                filter=only,
+                filter=only if isinstance(question.vector, SparseVector) else of_dense,
                 params=_params(question, corpus),
             )
             for question in vectors
@@ -241,7 +244,7 @@ class EdgeCollection(PointCollection):
     def scroll(
         self, where: Filter, limit: int, offset: str | None = None, keys: Sequence[str] | None = None
     ) -> tuple[list[Payload], str | None]:
-        content = self._content  # before the read, which may miss a write that comes now
+        content = self.content  # before the read, which may miss a write that comes now
         if self._found_nothing == (content, where):
             return [], None
         wanted = True if keys is None else list(keys)
@@ -288,7 +291,7 @@ class EdgeCollection(PointCollection):
                     self._unflushed = 0
                     self._shard.flush()
         finally:  # a write that fails may have written some points
-            self._content = object()
+            self.content = object()
 
     def _cheaper(self, where: Filter) -> Filter:
         """Return an equal filter without wanted values: most points have them, and a check of each takes longest.
@@ -308,8 +311,8 @@ class EdgeCollection(PointCollection):
     def _stored_values(self, key: str) -> frozenset[str]:
         """Return all values under `key`, read again after each write."""
         content, values = self._values.get(key, (None, frozenset[str]()))
-        if content is not self._content:
-            content = self._content  # before the read, which may miss a write that comes now
+        if content is not self.content:
+            content = self.content  # before the read, which may miss a write that comes now
             values = frozenset(map(str, self.facet(key, {}, MAX_VALUES)))
             self._values[key] = content, values
         return values
@@ -364,10 +367,16 @@ def _id_of(number: int) -> str:
     return str(UUID(int=number))
 
 
-class _Found(Protocol):
-    """A point that a search found; all ids are UUIDs."""
+class _Stored(Protocol):
+    """A point; all ids are UUIDs."""
 
     id: UUID
+    payload: Payload | None
+
+
+class _Found(_Stored, Protocol):
+    """A point that a search found."""
+
     score: float
 
 

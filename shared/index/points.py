@@ -99,6 +99,9 @@ class PointCollection(Protocol):
     Every method raises IndexUnavailable if the engine does not answer, and IndexLost if the collection is gone.
     """
 
+    content: object
+    """The same object until the next write; None where other processes write too."""
+
     def upsert(self, points: Sequence[Point]) -> None:
         """Write these points whole."""
         ...

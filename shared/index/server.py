@@ -169,6 +169,8 @@ class ServerCollection(PointCollection):
     Frequent requests go without the models of Qdrant's client, which take longer than the search.
     """
 
+    content: object = None
+
     def __init__(self, client: ServerClient, name: str) -> None:
         self._client = client
         self._name = name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.catalog import (
     FORMS,
+    SMALL_DEFINITION,
     Candidates,
     IndexedTool,
     SparseVector,
@@ -78,6 +79,9 @@ DIGESTS_A_REQUEST = 64
 # 100,000 real tools have about 1,500 distinct counts, and a large fleet has 10,000 servers.
 FACET_LIMIT = 65_536
 
+# Tools that need not be read again until a write, about 1 KB each beside their definition, which others share.
+KNOWN_TOOLS = 4096
+
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -124,6 +128,7 @@ class ToolIndex(Records):
         super().__init__(servers, toolsets)
         self._tools = tools
         self._facet_limit = facet_limit
+        self._known: tuple[object, dict[str, IndexedTool]] = (None, {})
 
     def upsert(self, tools: Sequence[EmbeddedTool]) -> None:
         """Write these tools whole, replacing those of the same server and name."""
@@ -208,7 +213,21 @@ class ToolIndex(Records):
 
     def get(self, ids: Sequence[str]) -> dict[str, IndexedTool]:
         """Return the tools of these points by point id, without missing points."""
-        return {point: tool_from(payload) for point, payload in self._tools.retrieve(ids).items()} if ids else {}
+        known = self._known_tools()
+        missing = [point for point in ids if point not in known]
+        read = self._tools.retrieve(missing) if missing else {}
+        tools = {point: tool_from(payload) for point, payload in read.items()}
+        known.update((point, tool) for point, tool in tools.items() if len(tool.definition.wire) <= SMALL_DEFINITION)
+        return {point: tool for point in ids if (tool := known.get(point) or tools.get(point))}
+
+    def _known_tools(self) -> dict[str, IndexedTool]:
+        """Return tools that were read since the last write, by point id: most searches read tools of earlier ones."""
+        content = self._tools.content  # before the read, which may miss a write that comes now
+        found_in, known = self._known
+        if content is None or content is not found_in or len(known) >= KNOWN_TOOLS:
+            known = dict[str, IndexedTool]()
+            self._known = content, known
+        return known
 
     def token_sum(self, scope: Scope, encoding: Encoding, form: Form = "wire") -> TokenSum:
         """Return the exact sum of the scope's token counts in this form, and how many tools have none."""

@@ -117,7 +117,8 @@ def _sparse(weights: Mapping[str, float]) -> SparseVector:
     hashed: dict[int, float] = {}
     for term, weight in weights.items():
         hashed[zlib.crc32(term.encode("utf-8", "surrogatepass"))] = weight
-    return SparseVector(tuple(sorted(hashed)), tuple(hashed[index] for index in sorted(hashed)))
+    indices = tuple(sorted(hashed))
+    return SparseVector(indices, tuple(map(hashed.__getitem__, indices)))
 
 
 def _runs(text: str) -> list[str]:

@@ -156,7 +156,7 @@ def test_where_no_number_equals_the_tokens_of_its_text_the_larger_one_is_returne
 
 # --- counts of the parts of a text, which are remembered ---
 
-SEPARATORS = (',{"name":"', ',{"', '}],"', '":"', "'s", "\n", " ", "}", '"')
+SEPARATORS = (',{"name":"', ',{"', '[{"', '}],"', '":"', "'s", "\n", " ", "}", '"')
 pieces = st.lists(st.one_of(st.sampled_from(SEPARATORS), st.text(max_size=12)), max_size=20).map("".join)
 
 
@@ -175,4 +175,5 @@ def test_an_answer_is_divided_into_its_tools() -> None:
     divided = parts(answer)
 
     assert "".join(divided) == answer
-    assert divided[1:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"tokens":9}}']
+    assert divided[:2] == ['{"tools":[{"', 'name":"a:b","summary":"c"},{"']
+    assert divided[2:] == ['serverName":"d","name":"e"}],"', 'token_metrics":{"tokens":9}}']

@@ -27,6 +27,7 @@ from shared.catalog import (
     ToolDefinition,
     ToolName,
     ToolVectors,
+    point_id,
 )
 from shared.index.tools import DIGESTS_A_REQUEST, ToolIndex, ToolState
 from shared.toolset import Toolset
@@ -113,6 +114,26 @@ def test_writing_a_tool_again_replaces_it_whole(index: ToolIndex) -> None:
 
     assert _everything(index) == [new]
     assert index.token_sum(EVERYTHING, "o200k_base") == TokenSum(tokens=0, counted=0, uncounted=1)
+
+
+def test_a_tool_that_was_read_before_a_write_is_read_again_after_it(index: ToolIndex) -> None:
+    tool, point = make_tool("git", "log", "Show the log"), point_id("git", "log")
+    changed = make_tool("git", "log", "Show the log of a branch")
+    stopped = replace(changed, status="stopped", groups=frozenset({"dev"}))
+    _write(index, [tool])
+
+    found = [index.get([point])]
+    _write(index, [changed])
+    found.append(index.get([point]))
+    index.set_status_and_groups("git", status="stopped", groups=frozenset({"dev"}))
+    found.append(index.get([point]))
+    index.clear_digests([changed.digest])
+    found.append(index.get([point]))
+    index.delete("git", ["log"])
+
+    cleared = replace(stopped, digest="")
+    assert found == [{point: tool}, {point: changed}, {point: stopped}, {point: cleared}]
+    assert index.get([point]) == {}
 
 
 def test_tools_of_the_same_name_on_two_servers_are_two_tools(index: ToolIndex) -> None:

@@ -251,12 +251,12 @@ def test_only_the_nearest_tool_categories_decide(question: str) -> None:
 
 @given(texts, texts)
 def test_a_higher_category_similarity_lowers_the_adjusted_similarity(one: str, other: str) -> None:
-    first, second = EMBEDDER.query(one), EMBEDDER.query(other)
-    found = candidates_with_similarity(0.5)
+    first, second = query_vectors(one, EMBEDDER), query_vectors(other, EMBEDDER)
+    found = {"a": 0.5}
 
     difference = adjusted_similarity(first, found, EMBEDDER) - adjusted_similarity(second, found, EMBEDDER)
 
-    by_kinds = category_similarity(second, EMBEDDER) - category_similarity(first, EMBEDDER)
+    by_kinds = category_similarity(EMBEDDER.query(other), EMBEDDER) - category_similarity(EMBEDDER.query(one), EMBEDDER)
     assert difference == pytest.approx(CATEGORY_WEIGHT * by_kinds, abs=1e-6)
 
 
