@@ -241,7 +241,8 @@ def query_service(checkout: Path, urls: Mapping[str, str]) -> Generator[QuerySer
         url, log = f"http://127.0.0.1:{port}", directory / "query.log"
         with (
             program(checkout, ["-m", "query"], log, settings) as process,
-            httpx2.Client(trust_env=False, timeout=60.0) as client,
+            # a build before this one closes a connection when the client would send on it again
+            httpx2.Client(trust_env=False, timeout=60.0, limits=httpx2.Limits(keepalive_expiry=2.0)) as client,
         ):
             eventually(lambda: b"query_service_started" in log.read_bytes(), what=f"the query service of {checkout}")
             toolset = {"name": TOOLSET, "tools": [next(iter(urls))]}

@@ -72,6 +72,8 @@ class HttpConfig(uvicorn.Config):
             access_log=False,
             # asyncio accepts as many at a time: more would take files before the limit closes any connection
             backlog=1,
+            # longer than clients keep an idle connection (httpx: 5 s), else some send a request while it is closed
+            timeout_keep_alive=int(REQUEST_WITHIN_S),
             timeout_graceful_shutdown=grace_s,
         )
 

@@ -7,12 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Receive, Scope, Send
 
-from shared.service.http import Connections, address_of
+from shared.service.http import REQUEST_WITHIN_S, Connections, HttpConfig, address_of
 from tests.support.http_limits import ScriptedTransport
 
 ROOT = Path(__file__).parents[2]
@@ -167,3 +169,13 @@ def assert_fair(lost: ScriptedTransport, new: ScriptedTransport, present: list[S
     if lost.connection.requests:
         assert sizes[lost.host] > sizes[new.host]
         assert all(each.connection.requests for each in present if each.host == lost.host)
+
+
+def test_an_idle_connection_lives_longer_than_the_pools_of_clients_keep_it() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    kept_s = httpx2.Limits().keepalive_expiry
+
+    assert kept_s is not None
+    assert HttpConfig(app).timeout_keep_alive > kept_s
+    assert kept_s < REQUEST_WITHIN_S
