@@ -122,7 +122,7 @@ def definition_of(handler: ToolHandler | type[ToolHandler]) -> Tool:
     if handler.paging != "kept":
         return handler.tool
     properties = handler.tool.input_schema.get("properties", {})
-    schema = {**handler.tool.input_schema, "properties": {**properties, **input_schema(PagedRequest)["properties"]}}
+    schema = {**handler.tool.input_schema, "properties": {**properties, **_PAGING}}
     return handler.tool.model_copy(update={"input_schema": schema, "output_schema": None})
 
 
@@ -188,3 +188,7 @@ class _SmallSchema(GenerateJsonSchema):
     def _unlimited(self, schema: JsonSchemaValue) -> JsonSchemaValue:
         left_out = _LIMITS if self.mode == "validation" else {"maxLength"}
         return {key: value for key, value in schema.items() if key not in left_out}
+
+
+# of each list of tools, so made once
+_PAGING: dict[str, Any] = input_schema(PagedRequest)["properties"]

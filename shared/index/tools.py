@@ -80,7 +80,7 @@ DIGESTS_A_REQUEST = 64
 FACET_LIMIT = 65_536
 
 # Tools that need not be read again until a write, about 1 KB each beside their definition, which others share.
-KNOWN_TOOLS = 4096
+KNOWN_TOOLS = 1024
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
