@@ -542,8 +542,8 @@ def _inner_tokens(calls: Sequence[Seen]) -> int:
 
 
 def _came_back(script: Seen) -> int:
-    """Return the tokens of a script's error, log and result, behind what is Toolscale's own."""
-    return sum(map(tokens_of, script.texts[1:]))
+    """Return the tokens of a script's log and result, behind what is Toolscale's own, or those of its error."""
+    return sum(map(tokens_of, script.texts if script.has_failed else script.texts[1:]))
 
 
 def script_rows(seen: Sequence[Seen]) -> Iterator[Row]:
@@ -551,7 +551,8 @@ def script_rows(seen: Sequence[Seen]) -> Iterator[Row]:
     for calls in scripts_with_calls(seen):
         rows = Rows("run_script", calls[-1].visible.caller.name)
         stated = json.loads(calls[-1].texts[0])
-        rows.add("tokens_kept_out", stated["tokens_kept_out"], _inner_tokens(calls) - _came_back(calls[-1]))
+        if not calls[-1].has_failed:
+            rows.add("tokens_kept_out", stated["tokens_kept_out"], _inner_tokens(calls) - _came_back(calls[-1]))
         rows.add("calls", sum(each.get("count", 1) for each in stated["calls"]), len(calls) - 1)
         yield from rows
 
@@ -600,7 +601,7 @@ def _calls(stated: Stated, before: Sequence[Seen], rows: Rows) -> None:
 def own_texts(seen: Seen) -> list[str]:
     """Return the texts of an answer that Toolscale wrote: of a server's result, only the notice of another page."""
     if seen.tool == "run_script":  # its error, log and result are those of the script
-        return seen.texts[:1]
+        return [] if '"calls":' in seen.texts[0] and seen.has_failed else seen.texts[:1]
     if seen.tool not in ("call_tool", DIRECT):
         return seen.texts
     # an error is Toolscale's if it begins with the server's id, or if no server was called

@@ -10,7 +10,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ def main() -> None:
         try:
             _run()
         finally:
+            _flush_errors()
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
@@ -48,9 +49,22 @@ def _end(error: OSError) -> None:
         if not isinstance(error, BrokenPipeError):
             sys.stderr.write(f"error: {place}: {error.strerror or type(error).__name__}{in_data}\n")
             sys.stderr.flush()
-    with suppress(OSError, ValueError):  # what is left would fail again at the exit of Python
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop(sys.stdout)
     sys.exit(1)
+
+
+def _flush_errors() -> None:
+    """Write what is left of notes and progress; where stderr takes no more, the result still counts."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Lose what a stream has left, which would fail again at the exit of Python."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run() -> None:

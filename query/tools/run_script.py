@@ -277,23 +277,28 @@ class _Answer:
 
 
 def _answer_of(outcome: Outcome, count: Callable[[str], int]) -> _Answer:
-    """Return the answer: what Toolscale knows of the script, its error and log, and its result, which may be long."""
-    has_failed = outcome.error is not None
-    said = {"error": outcome.error, "line": outcome.line, "log": outcome.log or None}
-    stated = {key: value for key, value in said.items() if value is not None}
-    # these are of the script and its servers, as a result of `call_tool` is
-    texts = [*([json_text(stated)] if stated else []), *([] if has_failed else [outcome.result or ""])]
-    result_tokens = sum(map(count, texts))
+    """Return the answer: what Toolscale knows of the script, its log, and its result, which may be long.
+
+    An error is in one text with the rest, since some clients show only the first text of an error.
+    """
     made = Counter((call.server or "", call.tool, call.outcome) for call in outcome.calls)
     calls = [
         {"server": server, "tool": tool, "outcome": kind, **({"count": number} if number > 1 else {})}
         for (server, tool, kind), number in made.items()
     ]
+    log = {"log": outcome.log} if outcome.log else {}
+    if outcome.error is not None:
+        where = {"line": outcome.line} if outcome.line is not None else {}
+        text = json_text({"error": outcome.error, **where, "calls": calls, **log})
+        return _Answer(CallToolResult(content=[TextContent(text=text)], is_error=True), count(text))
+    # these are of the script and its servers, as a result of `call_tool` is
+    texts = [*([json_text(log)] if log else []), outcome.result or ""]
+    result_tokens = sum(map(count, texts))
     facts: dict[str, Any] = {"calls": calls}
     if outcome.calls:
         facts["tokens_kept_out"] = sum(call.tokens for call in outcome.calls) - result_tokens
     content: list[ContentBlock] = [OwnText(text=json_text(facts)), *(TextContent(text=text) for text in texts)]
-    return _Answer(CallToolResult(content=content, is_error=has_failed), result_tokens)
+    return _Answer(CallToolResult(content=content), result_tokens)
 
 
 def _parsed(text: str) -> Any:

@@ -70,7 +70,8 @@ class Served:
     def run(self, command: str, redirected: str = "", **environment: str) -> tuple[int, str]:
         """Return the exit code of a command line, and what it printed."""
         words = [sys.executable, "-m", "toolscale", *shlex.split(command)]
-        settings = {"TOOLSCALE_DATA_DIR": str(self.directory), "HOME": str(self.directory)}
+        # as in a console: without a buffer, nothing is left to write at the end
+        settings = {"TOOLSCALE_DATA_DIR": str(self.directory), "HOME": str(self.directory), "PYTHONUNBUFFERED": ""}
         ended = subprocess.run(
             ["bash", "-c", f"{shlex.join(words)} {redirected}"],
             cwd=self.directory,
