@@ -44,8 +44,8 @@ class NotifyingServer:
 
     @property
     def is_subscribed_to(self) -> bool:
-        """Return whether it would notify a connected client; a legacy handshake ends after the connection."""
-        return self.kind != "legacy" or self._sessions.exists()
+        """Return whether it would notify a connected client; an earlier handshake ends after the connection."""
+        return self.kind not in ("legacy", "sse") or self._sessions.exists()
 
     @property
     def _sessions(self) -> Path:
