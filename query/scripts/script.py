@@ -204,7 +204,7 @@ class Script:
                 return self._end("the script sent a value that is nested too deeply")
             except anyio.DelimiterNotFound:
                 return self._end(f"the script sent more than {VALUE_BYTES >> 20} MiB at once, which is the limit")
-            self._line = message.get("line", self._line)
+            self._line = message.get("line") or self._line
             await self._answer(message, process.stdin, calls)
         return None
 

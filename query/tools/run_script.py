@@ -184,12 +184,15 @@ class _Calls:
         except IndexUnavailable:
             return None  # as each call will say
         tools = ((name, each.tool) for name, each in found.items() if isinstance(each, ResolvedName))
-        known = {name: named_arguments(tool.definition) for name, tool in tools}
-        for call in calls:
-            has = known.get(call.tool)
-            wrong = next((name for name in call.names if has is not None and name not in has), None)
-            if has is not None and wrong is not None:
-                return f"{quoted_name(call.tool)}: {no_such_argument(wrong, has)}. Nothing was called", call.line
+        known = {name: has for name, tool in tools if (has := named_arguments(tool.definition)) is not None}
+        wrong = (
+            (call, no_such_argument(name, known[call.tool]))
+            for call in calls
+            for name in call.names
+            if call.tool in known and name not in known[call.tool]
+        )
+        for call, error in wrong:
+            return f"{quoted_name(call.tool)}: {error}. Nothing was called", call.line
         return None
 
     async def make(self, tool: str, arguments: dict[str, Any]) -> Returned:
